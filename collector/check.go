@@ -24,7 +24,7 @@ import (
 // Check reports problems that config.Load cannot find: devices that cannot be set up, for example
 // because their pipeline is unknown, and plugins that do not start or refuse their configuration.
 // It starts the plugins briefly, and opens no connection. It also returns what plugins miss in the
-// network.
+// network. It is an error if no switch and no host could measure for the plugins.
 func Check(ctx context.Context, cfg *config.Config, deps Dependencies) (missing []string, _ error) {
 	next := *cfg
 	next.Plugins.StateDirectory = ""
@@ -49,6 +49,12 @@ func Check(ctx context.Context, cfg *config.Config, deps Dependencies) (missing 
 			continue
 		}
 		err = errors.Join(err, failed[name])
+	}
+	unmeasured := c.network.Unmeasured()
+	if len(unmeasured) == len(cfg.Devices) && len(cfg.Plugins.Instances) > 0 && cfg.Agents.Address == "" &&
+		cfg.Cluster.Name == "" {
+		err = errors.Join(err, fmt.Errorf("no epoch can be complete: there are no host agents (agents.address), and "+
+			"nothing is measured at switches: %w", errors.Join(unmeasured...)))
 	}
 	return c.analysis.Missing(), errors.Join(err, c.Stop(context.WithoutCancel(ctx)))
 }

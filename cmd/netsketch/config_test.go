@@ -57,6 +57,13 @@ func TestConfigCheck(t *testing.T) {
 		{name: "no outputs", text: good[:strings.Index(good, "outputs:")], out: "valid: 3 devices, 1 plugin, 0 outputs",
 			err: "warning: outputs: the list is empty"},
 		{name: "no registers", text: strings.ReplaceAll(good, "pipeline: univmon", "pipeline: forwarding"),
+			err: "no epoch can be complete: there are no host agents (agents.address), and nothing is measured at switches: " +
+				"device leaf1: program forwarding has no registers"},
+		{name: "registers of some switches", out: "valid: 3 devices",
+			err:  "spine1 is on paths of packets and does not measure",
+			text: strings.Replace(good, "device-id: 3", "device-id: 3, pipeline: forwarding", 1)},
+		{name: "agents without registers", text: strings.ReplaceAll(good, "pipeline: univmon", "pipeline: forwarding") +
+			"agents: {address: \"127.0.0.1:0\", tls: {plaintext: true}}\n",
 			out: "valid: 3 devices", err: "warning: plugin univmon misses @netsketch_univmon[columns, key, levels, part="},
 		{name: "scenario", text: string(scenario), out: "valid: scenario omnimon-fat-tree; play it with"},
 		{name: "wrong scenario", text: strings.Replace(string(scenario), "epochs:", "epoch:", 1), err: "epoch"},

@@ -154,13 +154,14 @@ type Component struct {
 	host     *pluginhost.Host // nil with Dependencies.Launch
 	interest func()           // ends the store's callbacks
 
-	mu      sync.Mutex
-	cfg     Config
-	plugins map[string]*plugin
-	tables  map[deviceTable]string // tables that have entries of plans, and the plugins
-	failed  map[string]failure     // configured plugins that do not run
-	watched map[string]store.Watch
-	last    *Delivery
+	mu       sync.Mutex
+	cfg      Config
+	plugins  map[string]*plugin
+	admitted int                    // plugins that were admitted so far
+	tables   map[deviceTable]string // tables that have entries of plans, and the plugins
+	failed   map[string]failure     // configured plugins that do not run
+	watched  map[string]store.Watch
+	last     *Delivery
 }
 
 // New returns a component without plugins. It starts nothing.

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 
 	"github.com/netsketch/netsketch/plugins/sdk"
 )
@@ -62,25 +63,61 @@ func (c *Component) admit(p *plugin) error {
 	}
 	c.mu.Lock()
 	c.plugins[p.name] = p
+	c.admitted++
+	p.turn = c.admitted
 	c.mu.Unlock()
 	p.begin()
 	p.addPlan(plan)
 	return nil
 }
 
-// readsAlone returns an error that names the first register that the plugin and another one read,
-// unless one of them declares that it reads along.
+// contested returns why the plugin analyzes no epochs: it wants what a plugin that was admitted
+// before has for itself, since the network or the configuration of either has changed. A standing
+// plan that was held back for this reason is added once no other plugin has its tables.
+func (p *plugin) contested() error {
+	p.mu.Lock()
+	standing := p.held
+	p.held = nil
+	p.mu.Unlock()
+	err := p.c.readsAlone(p)
+	if err == nil && standing != nil {
+		err = p.c.claim(p, standing.Writes)
+	}
+	p.mu.Lock()
+	if err != nil && p.held == nil {
+		p.held = standing
+	}
+	changed := (err == nil) != (p.conflict == nil)
+	p.conflict = err
+	p.mu.Unlock()
+	if err == nil {
+		p.addPlan(standing)
+	}
+	if changed && err != nil {
+		p.c.log.Error("two plugins want one object", "error", err)
+	}
+	if changed {
+		p.c.deps.StatusChanged()
+	}
+	return err
+}
+
+// readsAlone returns an error that names the first register that the plugin and one that was
+// admitted before read, unless one of them declares that it reads along.
 func (c *Component) readsAlone(p *plugin) error {
-	network, mine := p.network(), p.bindings()
+	network, mine := sync.OnceValue(p.network), p.bindings()
 	for _, q := range c.running() {
-		if q == p {
+		if q == p || p.turn > 0 && q.turn > p.turn {
 			continue
 		}
 		other := q.bindings()
 		for _, name := range slices.Sorted(maps.Keys(mine)) {
 			for _, object := range slices.Sorted(maps.Keys(mine[name])) {
-				d := network.Device(name)
-				if !other[name][object] || p.readsAlong(d, object) || q.readsAlong(d, object) {
+				if !other[name][object] {
+					continue
+				}
+				n := network()
+				if d := n.Device(name); p.readsAlong(d, object) || q.readsAlong(d, object) {
 					continue
 				}
 				return fmt.Errorf("plugin %s reads register %s of %s, which plugin %s reads: ask in Describe for an annotation "+

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/netsketch/netsketch/collector/pluginhost"
@@ -99,6 +100,77 @@ func TestClaims(t *testing.T) {
 		})
 	}
 }
+
+// changing is a network whose only switch gets registers while plugins run.
+type changing struct {
+	fakeNetwork
+	objects *atomic.Pointer[[]sdk.Object]
+}
+
+func (n changing) Version() uint64 { return uint64(1 + len(*n.objects.Load())) }
+
+func (n changing) Model() sdk.Network {
+	return sdk.Network{Version: n.Version(), Devices: []sdk.Device{{Name: "s1", Objects: *n.objects.Load()}}}
+}
+
+// Two plugins that come to want one register, because the network changed: the later one shows it
+// as its error, with the state FAILED and its standing plan held back, and loses its epochs until
+// the other one stops.
+func TestLateClaims(t *testing.T) {
+	var objects atomic.Pointer[[]sdk.Object]
+	objects.Store(&[]sdk.Object{})
+	var plans collected
+	r := newRigWith(t, nil, func(d *Dependencies) {
+		d.Network, d.Plans = changing{objects: &objects}, &plans
+		d.Launch = func(_ context.Context, spec pluginhost.Spec) (Instance, error) {
+			return claiming{&fakePlugin{spec: spec}, []sdk.ObjectNeed{{Name: "*"}}}, nil
+		}
+	}, "b", "a")
+	state := func(name string) Status {
+		all := r.c.Status()
+		return all[slices.IndexFunc(all, func(s Status) bool { return s.Name == name })]
+	}
+	reportOf := func(name string) error {
+		rep := r.deliver().Wait()
+		return rep.Plugins[slices.IndexFunc(rep.Plugins, func(p PluginReport) bool { return p.Name == name })].Err
+	}
+	if err := reportOf("a"); err != nil {
+		t.Fatal(err)
+	}
+	objects.Store(&[]sdk.Object{{Name: "in.a"}})
+	write := sdk.DeviceWrite{Device: "s1", Entry: sdk.TableEntry{Table: "in.t", Action: "x"}}
+	r.c.plugin("a").configured(sdk.Settings{Plan: &sdk.Plan{Writes: []sdk.DeviceWrite{write}}})
+	const want = "plugin a reads register in.a of s1, which plugin b reads"
+	if s := state("a"); s.State != pluginhost.StateFailed || !strings.Contains(s.LastError, want) {
+		t.Errorf("state %v, %q; want FAILED, %q", s.State, s.LastError, want)
+	}
+	if s := state("b"); s.State != pluginhost.StateRunning || s.LastError != "" {
+		t.Errorf("the earlier plugin is %v, %q", s.State, s.LastError)
+	}
+	if err := reportOf("a"); err == nil || !strings.Contains(err.Error(), want) || state("a").EpochsLost != 1 ||
+		plans.n.Load() > 0 {
+		t.Errorf("%v; %d epochs lost, %d plans", err, state("a").EpochsLost, plans.n.Load())
+	}
+	cfg := r.c.config()
+	cfg.Plugins.Instances = cfg.Plugins.Instances[1:]
+	if err := r.c.Reload(t.Context(), cfg, config.Changes{PluginsRemoved: []string{"b"}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := reportOf("a"); err != nil || state("a").State != pluginhost.StateRunning || plans.n.Load() != 1 {
+		t.Errorf("after the other plugin stopped: %v, %v, %d plans", err, state("a").State, plans.n.Load())
+	}
+	if n := strings.Count(r.log.String(), "two plugins want one object"); n != 1 {
+		t.Errorf("logged %d times:\n%s", n, r.log.String())
+	}
+}
+
+// collected counts the plans that it accepts.
+type collected struct {
+	fakePlans
+	n atomic.Int32
+}
+
+func (c *collected) Add(context.Context, string, sdk.Plan) { c.n.Add(1) }
 
 // A plan of an epoch that writes another plugin's table loses the epoch with both names. The table
 // is free when its plugin stops.

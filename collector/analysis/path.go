@@ -225,7 +225,11 @@ func (p *plugin) analyze(e *sdk.Epoch) PluginReport {
 	defer cancel()
 	e.Plans = p.c.deps.Plans.Outcomes(p.name)
 	begin := time.Now()
-	results, err := p.inst.Analyze(ctx, e)
+	var results *sdk.Results
+	err := p.contested()
+	if err == nil {
+		results, err = p.inst.Analyze(ctx, e)
+	}
 	if err == nil {
 		err = cmp.Or(p.validate(results.Tables), p.claims(results.Plans))
 	}

@@ -32,15 +32,19 @@ type plugin struct {
 	records  bool // the process's input is recorded
 	attached bool // someone debugs the plugin; see pluginhost.IsSocket
 
-	// inst is set once, before the plugin is part of the component.
+	// inst and turn, the plugin's place in the order of admission, are set once, before the plugin is
+	// part of the component.
 	inst Instance
+	turn int
 
 	mu       sync.Mutex
 	begun    bool // the plugin is part of the component
 	home     bool // whether this collector analyzed the newest epoch
 	closed   bool // the queue accepts no more jobs
 	cfg      config.Plugin
-	refusal  error // why the plugin refused the newest configuration, so that cfg stays in force
+	refusal  error     // why the plugin refused the newest configuration, so that cfg stays in force
+	conflict error     // the newest result of contested
+	held     *sdk.Plan // the standing plan that waits until contested returns nil
 	settings sdk.Settings
 	planned  map[string]bool            // devices whose registers the settings were made for
 	bound    map[string]map[string]bool // the result of bindings for version
@@ -150,15 +154,10 @@ func (p *plugin) configured(s sdk.Settings) {
 	if first { // the plugin is admitted when all plugins have started
 		return
 	}
-	var err error
-	if s.Plan != nil {
-		if err = p.c.claim(p, s.Plan.Writes); err == nil {
-			p.addPlan(s.Plan)
-		}
-	}
-	if err = errors.Join(err, p.c.readsAlone(p)); err != nil {
-		p.c.log.Error("two plugins want one object", "error", err)
-	}
+	p.mu.Lock()
+	p.held = s.Plan
+	p.mu.Unlock()
+	_ = p.contested() // it is logged and shown in Status
 	p.c.deps.SettingsChanged()
 }
 

@@ -32,6 +32,8 @@ func (p *plugin) snapshot() Status {
 	s := p.status
 	s.Status = process
 	switch {
+	case p.conflict != nil:
+		s.State, s.LastError = pluginhost.StateFailed, p.conflict.Error()
 	case p.refusal != nil:
 		s.LastError = p.refusal.Error()
 	case p.status.LastErrorTime.After(process.LastErrorTime):

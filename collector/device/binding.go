@@ -68,6 +68,19 @@ func Inspect(p *p4rt.Program) (*Measurement, error) {
 	return m, nil
 }
 
+// Unmeasured returns why switches with a program have nothing to measure; nil if they have.
+func Unmeasured(p *p4rt.Program) error {
+	m, err := Inspect(p)
+	switch {
+	case m == nil, err != nil && !errors.Is(err, ErrNoBanks), m.Banks > 2, len(m.Objects) > 0:
+		return nil
+	case len(m.Unread) == 0:
+		return fmt.Errorf("program %s has no registers", p.Name)
+	}
+	return fmt.Errorf("program %s: no register has @%s; its registers are %s", p.Name, p4values.AnnotationReadout,
+		strings.Join(m.Unread, ", "))
+}
+
 // unread returns the names of the registers that cannot be read, sorted.
 func unread(cat *p4values.Catalog) (names []string) {
 	for _, r := range cat.Registers.All() {

@@ -411,6 +411,29 @@ func TestCheckProgram(t *testing.T) {
 	}
 }
 
+// A program has nothing to measure if it has no registers, or none with a read-out annotation.
+func TestUnmeasured(t *testing.T) {
+	forgotten := program(t, "univmon-300k")
+	forgotten.P4Info = proto.CloneOf(forgotten.P4Info)
+	for _, r := range forgotten.P4Info.Registers {
+		r.Preamble.StructuredAnnotations = nil
+	}
+	for name, c := range map[string]struct {
+		program *p4rt.Program
+		why     string
+	}{
+		"registers":              {program(t, "univmon-300k"), ""},
+		"numbered intervals":     {program(t, "lightguardian"), ""},
+		"forwarding":             {program(t, "forwarding"), "program forwarding has no registers"},
+		"registers without read": {forgotten, "no register has @netsketch_readout; its registers are ingress."},
+	} {
+		why := device.Unmeasured(c.program)
+		if (why == nil) != (c.why == "") || why != nil && !strings.Contains(why.Error(), c.why) {
+			t.Errorf("%s: %v, want %q", name, why, c.why)
+		}
+	}
+}
+
 // Registers that packets in flight change are read when the network has drained, other registers
 // before.
 func TestReadOutWaitsForTheNetworkToDrain(t *testing.T) {

@@ -540,5 +540,18 @@ func (c *Component) Faults() (faults []error) {
 	return faults
 }
 
+// Unmeasured returns why devices have nothing to measure, an error for each such device.
+func (c *Component) Unmeasured() (faults []error) {
+	for _, m := range c.all() {
+		if m.program == nil {
+			continue
+		}
+		if why := device.Unmeasured(m.program); why != nil {
+			faults = append(faults, fmt.Errorf("device %s: %w", m.cfg.Name, why))
+		}
+	}
+	return faults
+}
+
 // IsDevice reports whether there is a device of this name.
 func (c *Component) IsDevice(name string) bool { return c.find(name) != nil }
