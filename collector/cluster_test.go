@@ -247,7 +247,7 @@ func TestForgedElectionID(t *testing.T) {
 		for _, name := range slices.Sorted(maps.Keys(p.members)) {
 			has := true
 			for leaf, want := range leaves {
-				has = has && strings.Contains(leafIn(p.members[name].Store().View(), "/collector/devices/device[name=s1]",
+				has = has && strings.Contains(leafIn(p.members[name].Store().View(), "/collector/devices/device[node=s1]",
 					"state/"+leaf), want)
 			}
 			if has {
@@ -269,7 +269,7 @@ func TestForgedElectionID(t *testing.T) {
 		}
 		testkit.Until(t, what, func() bool {
 			for _, m := range p.members {
-				const row = "/univmon/node-summaries/node-summary[device=s1][dimension=src]"
+				const row = "/univmon/node-summaries/node-summary[node=s1][dimension=src]"
 				view := m.Store().View()
 				epoch, _ := strconv.ParseUint(leafIn(view, "/univmon/summary", "state/last-epoch"), 10, 64)
 				if epoch >= open && leafIn(view, row, "state/status") == "COMPLETE" {
@@ -312,7 +312,7 @@ func TestForgedElectionID(t *testing.T) {
 	testkit.Until(t, "no member has a session", owned())
 	lost := func() (sum int) {
 		for _, m := range p.members {
-			n, _ := strconv.Atoi(leafIn(m.Store().View(), "/collector/devices/device[name=s1]", "state/epochs-lost"))
+			n, _ := strconv.Atoi(leafIn(m.Store().View(), "/collector/devices/device[node=s1]", "state/epochs-lost"))
 			sum += n
 		}
 		return sum

@@ -93,20 +93,20 @@ func TestEpochsReachTheStore(t *testing.T) {
 	if rep.Status != epoch.Complete || rep.Number == 0 || rep.Cells != 2 || rep.Rows != 2 || rep.Plugins[0].Err != nil {
 		t.Errorf("report %+v", rep)
 	}
-	expectRows(t, r.rows("", listSummaries, "state/packets"), "[device=s1][dimension=src] packets=3",
-		"[device=s2][dimension=src] packets=4")
+	expectRows(t, r.rows("", listSummaries, "state/packets"), "[node=s1][dimension=src] packets=3",
+		"[node=s2][dimension=src] packets=4")
 	expectRows(t, r.rows("", listCollector, "name", "version", "epochs-complete"),
 		" name=netsketch version=test epochs-complete=1")
 	expectRows(t, r.rows("", listEpoch, "number", "status", "devices-expected", "devices-present", "missing"),
 		fmt.Sprintf(" number=%d status=COMPLETE devices-expected=2 devices-present=2 missing=", rep.Number))
 	expectRows(t, r.rows("", listDevices, "state/connection", "state/epochs-complete", "state/readout-method"),
-		"[name=s1] connection=READY epochs-complete=1 readout-method=PACKET",
-		"[name=s2] connection=READY epochs-complete=1 readout-method=PACKET")
+		"[node=s1] connection=READY epochs-complete=1 readout-method=PACKET",
+		"[node=s2] connection=READY epochs-complete=1 readout-method=PACKET")
 	expectRows(t, r.rows("", listPlugins, "state/status", "state/rows"), "[name=fake] status=RUNNING rows=2")
 	r.count("s1", 5)
 	r.step()
-	expectRows(t, r.rows("", listSummaries, "state/packets"), "[device=s1][dimension=src] packets=5",
-		"[device=s2][dimension=src] packets=0")
+	expectRows(t, r.rows("", listSummaries, "state/packets"), "[node=s1][dimension=src] packets=5",
+		"[node=s2][dimension=src] packets=0")
 	if len(r.reports) != 2 || r.reports[1].Number != rep.Number+1 {
 		t.Errorf("reports %+v", r.reports)
 	}
@@ -129,8 +129,8 @@ func TestLostDeviceMakesPartialEpochsForThePlugin(t *testing.T) {
 		t.Errorf("epoch %+v", e)
 	}
 	expectRows(t, r.rows("", listDevices, "state/connection", "state/epochs-lost", "state/last-error"),
-		"[name=s1] connection=READY epochs-lost=0 last-error=",
-		"[name=s2] connection=DOWN epochs-lost=1 last-error=connection refused by s2")
+		"[node=s1] connection=READY epochs-lost=0 last-error=",
+		"[node=s2] connection=DOWN epochs-lost=1 last-error=connection refused by s2")
 	r.devices["s1"].do(func(d *fakeDevice) { d.down = down })
 	if rep := r.step(); rep.Status != epoch.Lost {
 		t.Errorf("report %+v", rep)
@@ -165,7 +165,7 @@ func TestPluginThatFailsHarmsNoOther(t *testing.T) {
 			t.Errorf("report %+v", rep)
 		}
 	}
-	expectRows(t, r.rows("", listSummaries, "state/packets"), "[device=s1][dimension=src] packets=0")
+	expectRows(t, r.rows("", listSummaries, "state/packets"), "[node=s1][dimension=src] packets=0")
 	if n := strings.Count(r.log.String(), "plugin loses epochs"); n != 1 {
 		t.Errorf("%d lines about lost epochs, want 1:\n%s", n, r.log)
 	}
@@ -274,14 +274,14 @@ func TestPlansHoldFromTheirEpoch(t *testing.T) {
 func TestWatchedRowsReachThePlugin(t *testing.T) {
 	r := newRig(t, devicesYAML(1)+pluginsYAML(t, "fake"), nil)
 	sub, err := r.c.Store().Subscribe(store.SubscribeOptions{
-		Queries: []store.Query{store.ParseQuery("", "/univmon/flows/flow[device=s1][dimension=src][flow=10.0.0.1]")},
+		Queries: []store.Query{store.ParseQuery("", "/univmon/flows/flow[node=s1][dimension=src][flow=10.0.0.1]")},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	var got []sdk.RowKey
 	r.plugins["fake"].do(func(p *fakePlugin) { got = p.watched })
-	want := []sdk.RowKey{{List: listFlows, Keys: map[string]string{"device": "s1", "dimension": "src",
+	want := []sdk.RowKey{{List: listFlows, Keys: map[string]string{"node": "s1", "dimension": "src",
 		"flow": "10.0.0.1"}}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("watched (-want +got):\n%s", diff)
@@ -304,7 +304,7 @@ func TestResultsForAnUnknownTargetAreRefused(t *testing.T) {
 	expectRows(t, r.rows("", listPlugins, "state/rows-refused"), "[name=fake] rows-refused=1")
 	r.plugins["fake"].do(func(p *fakePlugin) { p.target = "s1" })
 	r.step()
-	expectRows(t, r.rows("s1", listSummaries, "state/packets"), "[device=s1][dimension=src] packets=0")
+	expectRows(t, r.rows("s1", listSummaries, "state/packets"), "[node=s1][dimension=src] packets=0")
 }
 
 func TestReload(t *testing.T) {
@@ -345,8 +345,8 @@ func TestReload(t *testing.T) {
 	if rep := r.step(); rep.Status != epoch.Complete {
 		t.Errorf("report %+v", rep)
 	}
-	expectRows(t, r.rows("", listSummaries, "state/packets"), "[device=s1][dimension=src] packets=0",
-		"[device=s3][dimension=src] packets=7")
+	expectRows(t, r.rows("", listSummaries, "state/packets"), "[node=s1][dimension=src] packets=0",
+		"[node=s3][dimension=src] packets=7")
 
 	bad := strings.Replace(next, "threshold: 2", "bad: 1", 1)
 	if _, err := r.c.Reload(context.Background(), parseConfig(t, bad)); err == nil ||
@@ -532,10 +532,10 @@ func TestOperatorEndpoints(t *testing.T) {
 	}
 	for _, name := range []string{"s1", "s2"} {
 		expectRows(t, []string{fmt.Sprintf("epochs-complete=%s epochs-lost=%s",
-			value("netsketch_device_epochs_complete_total", "device", name),
-			value("netsketch_device_epochs_lost_total", "device", name))},
-			strings.TrimPrefix(r.rows("", listDevices+"[name="+name+"]", "state/epochs-complete",
-				"state/epochs-lost")[0], "[name="+name+"] "))
+			value("netsketch_device_epochs_complete_total", "node", name),
+			value("netsketch_device_epochs_lost_total", "node", name))},
+			strings.TrimPrefix(r.rows("", listDevices+"[node="+name+"]", "state/epochs-complete",
+				"state/epochs-lost")[0], "[node="+name+"] "))
 	}
 	expectRows(t, r.rows("", listEpoch, "number", "devices-missing"),
 		fmt.Sprintf(" number=%s devices-missing=%s", value("netsketch_epoch_number", "", ""),
@@ -574,14 +574,14 @@ func TestConfigurationIsPublished(t *testing.T) {
 		" name=netsketch epoch-length=1000000000 guard=10000000")
 	expectRows(t, r.rows("", listDevices, "config/name", "config/address", "config/device-id", "config/program",
 		"gnmi/config/address"),
-		"[name=s1] name=s1 address=127.0.0.1:1000 device-id=1 program=univmon")
+		"[node=s1] node=s1 address=127.0.0.1:1000 device-id=1 program=univmon")
 	expectRows(t, r.rows("", listPlugins, "config/name"), "[name=fake] name=fake")
 	if _, err := r.c.Reload(context.Background(), parseConfig(t,
 		strings.Replace(yaml, "device-id: 1,", "device-id: 5,", 1))); err != nil {
 		t.Fatal(err)
 	}
 	r.step()
-	expectRows(t, r.rows("", listDevices, "config/device-id", "state/device-id"), "[name=s1] device-id=5 device-id=5")
+	expectRows(t, r.rows("", listDevices, "config/device-id", "state/device-id"), "[node=s1] device-id=5 device-id=5")
 }
 
 // The state of the outputs is published with each epoch. After a change, only tables that changed

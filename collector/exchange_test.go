@@ -242,7 +242,7 @@ func TestResultsOfACluster(t *testing.T) {
 	for i, subscribers := range [][]*real{{one, a}, {one, b}} {
 		for _, r := range subscribers { // a flow that a subscriber of one member watches
 			sub, err := r.c.Store().Subscribe(store.SubscribeOptions{Queries: []store.Query{store.ParseQuery("",
-				fmt.Sprintf("/univmon/flows/flow[device=s1][dimension=src][flow=10.0.1.%d]", 15+i))}})
+				fmt.Sprintf("/univmon/flows/flow[node=s1][dimension=src][flow=10.0.1.%d]", 15+i))}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -254,7 +254,7 @@ func TestResultsOfACluster(t *testing.T) {
 		flows = a.c.Store().Size("", "/netsketch-univmon:univmon/flows/flow")
 	}
 	x.measure(true)
-	keys := map[string]string{"device": "s2", "dimension": "src", "flow": "10.0.1.16"}
+	keys := map[string]string{"node": "s2", "dimension": "src", "flow": "10.0.1.16"}
 	var answers []string
 	for _, r := range x.all {
 		view, err := r.c.Query(t.Context(), "", "/netsketch-univmon:univmon/flows/flow", keys)
@@ -266,7 +266,7 @@ func TestResultsOfACluster(t *testing.T) {
 	if answers[0] == "" || answers[1] != answers[0] || answers[2] != answers[0] {
 		t.Errorf("the query has the answers %q", answers)
 	}
-	keys["device"] = "s9"
+	keys["node"] = "s9"
 	for _, r := range x.all[1:] {
 		_, err := r.c.Query(t.Context(), "", "/netsketch-univmon:univmon/flows/flow", keys)
 		if _, want := one.c.Query(t.Context(), "", "/netsketch-univmon:univmon/flows/flow", keys); err == nil ||
@@ -364,7 +364,7 @@ hosts: [{name: h1, port: s1/1, addresses: 10.0.1.0/24}, {name: h2, port: s4/1, a
 func (x *sharing) sessions(r *real) (states []string) {
 	r.c.StateChanged()
 	for _, name := range x.devices {
-		states = append(states, r.leaf(fmt.Sprintf("/collector/devices/device[name=%s]", name), "state/connection"))
+		states = append(states, r.leaf(fmt.Sprintf("/collector/devices/device[node=%s]", name), "state/connection"))
 	}
 	return states
 }

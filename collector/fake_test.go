@@ -208,7 +208,7 @@ func (p *fakePlugin) Analyze(ctx context.Context, e *sdk.Epoch) (*sdk.Results, e
 		return nil, p.err
 	}
 	b := table.NewBuilder(listSummaries)
-	dev, dim := b.TextKey("device"), b.TextKey("dimension")
+	dev, dim := b.TextKey("node"), b.TextKey("dimension")
 	number, packets := b.Uint("state/second-moment"), b.Uint("state/packets") // shows the number of the epoch
 	for _, d := range e.Devices {
 		dev.Append(d.Name)

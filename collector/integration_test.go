@@ -236,7 +236,7 @@ func (r *real) start(all bool) {
 		r.ready()
 	} else {
 		r.until("s1 is ready", func() bool {
-			return r.leaf("/collector/devices/device[name=s1]",
+			return r.leaf("/collector/devices/device[node=s1]",
 				"state/connection") == "READY"
 		})
 	}
@@ -320,19 +320,19 @@ func TestRealSwitchRealPlugin(t *testing.T) {
 		if rep.Status != epoch.Complete || rep.Plugins[0].Err != nil || rep.Number != uint64(e) {
 			t.Fatalf("report %+v", rep)
 		}
-		const heavy = "/univmon/heavy-hitters/heavy-hitter[device=s1][dimension=src][flow=10.0.1.1]"
+		const heavy = "/univmon/heavy-hitters/heavy-hitter[node=s1][dimension=src][flow=10.0.1.1]"
 		if got, want := r.leaf(heavy, "state/packets"), fmt.Sprint(100*e); got != want {
 			t.Errorf("epoch %d: 10.0.1.1 has %s packets, want %s", e, got, want)
 		}
-		const summary = "/univmon/node-summaries/node-summary[device=s1][dimension=src]"
+		const summary = "/univmon/node-summaries/node-summary[node=s1][dimension=src]"
 		if got, want := r.leaf(summary, "state/packets"), fmt.Sprint(110*e); got != want {
 			t.Errorf("epoch %d: %s packets, want %s", e, got, want)
 		}
 	}
-	if got := r.leaf("/collector/devices/device[name=s1]", "state/readout-method"); got != "PACKET" {
+	if got := r.leaf("/collector/devices/device[node=s1]", "state/readout-method"); got != "PACKET" {
 		t.Errorf("read-out method %s", got)
 	}
-	keys := map[string]string{"device": "s1", "dimension": "src", "flow": "10.0.1.2"}
+	keys := map[string]string{"node": "s1", "dimension": "src", "flow": "10.0.1.2"}
 	view, err := r.c.Query(t.Context(), "", "/netsketch-univmon:univmon/flows/flow", keys)
 	if err != nil {
 		t.Fatal(err)
@@ -386,7 +386,7 @@ func TestHeavyChangesAfterRestarts(t *testing.T) {
 		r.switch1.send(1, 1000)
 		r.switch1.send(2, 500*(1+n%2)) // changes by 500 packets
 		rep := r.step()
-		const change = "/univmon/heavy-changes/heavy-change[device=s1][dimension=src][flow=10.0.1.2]"
+		const change = "/univmon/heavy-changes/heavy-change[node=s1][dimension=src][flow=10.0.1.2]"
 		got := r.leaf(change, "state/delta")
 		t.Logf("epoch %d: status %v, delta %s, err %v", rep.Number, rep.Status, got, rep.Plugins[0].Err)
 		if want && got != fmt.Sprint(500-1000*((n+1)%2)) {
@@ -425,7 +425,7 @@ func TestSwitchRestarted(t *testing.T) {
 	if rep := r.step(); rep.Status != epoch.Complete {
 		t.Errorf("report %+v", rep)
 	}
-	if got := r.leaf("/univmon/node-summaries/node-summary[device=s1][dimension=src]", "state/packets"); got != "7" {
+	if got := r.leaf("/univmon/node-summaries/node-summary[node=s1][dimension=src]", "state/packets"); got != "7" {
 		t.Errorf("%s packets, want 7", got)
 	}
 }
@@ -476,11 +476,11 @@ func TestMisbehavingSwitchHarmsNoOther(t *testing.T) {
 				rep.Devices[1].Err != nil || rep.Plugins[0].Err != nil {
 				t.Errorf("report %+v", rep)
 			}
-			if got := r.leaf("/univmon/node-summaries/node-summary[device=s1][dimension=src]", "state/packets"); got != "9" {
+			if got := r.leaf("/univmon/node-summaries/node-summary[node=s1][dimension=src]", "state/packets"); got != "9" {
 				t.Errorf("%s packets at s1, want 9", got)
 			}
 			r.until("the state says why", func() bool {
-				return strings.Contains(r.leaf("/collector/devices/device[name=bad]", "state/last-error"), test.want)
+				return strings.Contains(r.leaf("/collector/devices/device[node=bad]", "state/last-error"), test.want)
 			})
 			bad.SetFaults(fakeswitch.Faults{})
 			if test.heal != nil {
@@ -599,7 +599,7 @@ hosts:
 	r.switch1.send(1, 4)
 	second.send(1, 6)
 	r.step()
-	const summary = "/univmon/node-summaries/node-summary[device=%s][dimension=src]"
+	const summary = "/univmon/node-summaries/node-summary[node=%s][dimension=src]"
 	for device, want := range map[string]string{"s1": "4", "s2": "6", "network": "10"} {
 		if got := r.leaf(fmt.Sprintf(summary, device), "state/packets"); got != want {
 			t.Errorf("%s has %s packets, want %s", device, got, want)

@@ -78,7 +78,7 @@ func TestDeviceThatCannotBeSetUp(t *testing.T) {
 		t.Errorf("the plugin expects %v, and %+v are missing", e.Expected, e.Missing)
 	}
 	expectRows(t, r.rows("", listDevices, "state/connection")[1:], "[name=s2] connection=DOWN",
-		"[name=s3] connection=DOWN", "[name=s4] connection=DOWN", "[name=s5] connection=DOWN")
+		"[node=s3] connection=DOWN", "[node=s4] connection=DOWN", "[node=s5] connection=DOWN")
 
 	writeFile(t, dir+"/c.json", "{}")
 	writeFile(t, dir+"/p.txt", p4infoText(t, "univmon-300k"))

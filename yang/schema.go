@@ -335,7 +335,7 @@ func (s *Schema) ListKeys(elems []string) (path string, keys []string, ok bool) 
 }
 
 // KeyLeaves returns the leaves of the list at this path that repeat a key, as
-// {"state/device": "device"}. Tables may omit them.
+// {"state/node": "node"}. Tables may omit them.
 func (s *Schema) KeyLeaves(list string) map[string]string {
 	l := s.lists[list]
 	if l == nil {

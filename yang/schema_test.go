@@ -161,13 +161,13 @@ func TestLeaves(t *testing.T) {
 	}
 	path, keys, ok := s.ListKeys([]string{"univmon", "netsketch-univmon:flows", "flow"})
 	if !ok || path != "/netsketch-univmon:univmon/flows/flow" ||
-		!slices.Equal(keys, []string{"device", "dimension", "flow"}) {
+		!slices.Equal(keys, []string{"node", "dimension", "flow"}) {
 		t.Errorf("got %s %v %v", path, keys, ok)
 	}
 	if _, _, ok := s.ListKeys([]string{"univmon", "flows"}); ok {
 		t.Error("a container was taken for a list")
 	}
-	want := map[string]string{"state/device": "device", "state/dimension": "dimension", "state/flow": "flow"}
+	want := map[string]string{"state/node": "node", "state/dimension": "dimension", "state/flow": "flow"}
 	if diff := cmp.Diff(want, s.KeyLeaves(path)); diff != "" {
 		t.Error(diff)
 	}
@@ -203,7 +203,7 @@ const hitters = "/netsketch-univmon:univmon/heavy-hitters/heavy-hitter"
 func hitterTable(tb testing.TB, n int) *table.Table {
 	tb.Helper()
 	b := table.NewBuilder(hitters)
-	device, dimension, flow := b.TextKey("device"), b.TextKey("dimension"), b.TextKey("flow")
+	device, dimension, flow := b.TextKey("node"), b.TextKey("dimension"), b.TextKey("flow")
 	rank, packets, share := b.Uint("state/rank"), b.Uint("state/packets"), b.Float("state/share")
 	for i := range n {
 		device.Append(fmt.Sprintf("leaf-%d", i%8))
@@ -246,9 +246,9 @@ func TestValidate(t *testing.T) {
 		{"key missing", change(func(t *table.Table) { t.Keys = t.Keys[:2] }),
 			"2 key columns (device, dimension), the list has the keys device, dimension, flow"},
 		{"rows with the same keys", change(func(t *table.Table) {
-			t.Keys[0] = table.Strings("device", []string{"s1", "s2", "s1"})
+			t.Keys[0] = table.Strings("node", []string{"s1", "s2", "s1"})
 			t.Keys[2] = table.Strings("flow", []string{"b", "b", "b"})
-		}), "[device=s1][dimension=5-tuple][flow=b]: the table has two rows with these keys"},
+		}), "[node=s1][dimension=5-tuple][flow=b]: the table has two rows with these keys"},
 		{"key order", change(func(t *table.Table) { t.Keys[0], t.Keys[1] = t.Keys[1], t.Keys[0] }), "in this order"},
 		{"unknown leaf", change(func(t *table.Table) { t.Values[1].Name = "state/packet" }),
 			`column state/packet: yang: there is no "packet" at ` + hitters + `/state; did you mean "packets"?`},
@@ -256,7 +256,7 @@ func TestValidate(t *testing.T) {
 		{"kind", change(func(t *table.Table) { t.Values[1] = table.Int64s("state/packets", []int64{1, 2, 3}) }),
 			"column state/packets is int64; the leaf is a uint64, carried as uint64"},
 		{"range", change(func(t *table.Table) { t.Values[0] = table.Uint64s("state/rank", []uint64{1, 0, 2}) }),
-			"yang: " + hitters + "[device=leaf-1][dimension=5-tuple][flow=10.0.0.1,10.0.0.1,tcp,1,80]: " +
+			"yang: " + hitters + "[node=leaf-1][dimension=5-tuple][flow=10.0.0.1,10.0.0.1,tcp,1,80]: " +
 				"state/rank: 0 is outside of 1..4294967295"},
 		{"width", change(func(t *table.Table) { t.Values[0] = table.Uint64s("state/rank", []uint64{1, 1 << 32, 2}) }),
 			"state/rank: 4294967296 is outside"},
@@ -273,11 +273,11 @@ func TestValidate(t *testing.T) {
 		{"pattern", change(func(t *table.Table) {
 			t.Keys[1] = table.Strings("dimension", []string{"src", "src dst", "dst"})
 		}), `dimension: "src dst" does not match the pattern`},
-		{"length", change(func(t *table.Table) { t.Keys[0] = table.Strings("device", []string{"a", "", "b"}) }),
+		{"length", change(func(t *table.Table) { t.Keys[0] = table.Strings("node", []string{"a", "", "b"}) }),
 			`device: "" has the length 0, allowed is 1..63`},
-		{"utf-8", change(func(t *table.Table) { t.Keys[0] = table.Strings("device", []string{"a", "\xff", "b"}) }),
+		{"utf-8", change(func(t *table.Table) { t.Keys[0] = table.Strings("node", []string{"a", "\xff", "b"}) }),
 			"is not UTF-8"},
-		{"control", change(func(t *table.Table) { t.Keys[0] = table.Strings("device", []string{"a", "x\x00", "b"}) }),
+		{"control", change(func(t *table.Table) { t.Keys[0] = table.Strings("node", []string{"a", "x\x00", "b"}) }),
 			"control character"},
 		{"repeats key", change(func(t *table.Table) {
 			t.Values = append(t.Values, table.Strings("state/flow", []string{"a", "b", "c"}))
@@ -350,7 +350,7 @@ func TestResolve(t *testing.T) {
 		want []string // expected rows, or one error preceded by "!"
 	}{
 		{path(), []string{"/"}},
-		{path(elem("univmon"), elem("flows"), elem("flow", "flow", "a", "device", "*")), []string{um + "/flows/flow"}},
+		{path(elem("univmon"), elem("flows"), elem("flow", "flow", "a", "node", "*")), []string{um + "/flows/flow"}},
 		{path(elem("netsketch-univmon:univmon"), elem("flows")), []string{um + "/flows"}},
 		{path(elem("univmon"), elem("*"), elem("flow")), []string{um + "/flows/flow"}},
 		{path(elem("univmon"), elem("..."), elem("packets")), []string{
@@ -549,7 +549,7 @@ func FuzzLoad(f *testing.F) {
 
 func FuzzCheckPath(f *testing.F) {
 	s := everything(f)
-	f.Add("univmon", "flow", "device", "a")
+	f.Add("univmon", "flow", "node", "a")
 	f.Fuzz(func(t *testing.T, a, b, k, v string) {
 		_ = s.CheckPath(nil, &gpb.Path{Elem: []*gpb.PathElem{elem(a), elem("..."), elem(b, k, v)}})
 	})

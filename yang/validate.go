@@ -16,7 +16,7 @@ import (
 type ValueError struct {
 	List  string // path of the list
 	Row   int    // row of the table
-	Keys  string // the row's keys, "[device=s1][flow=10.0.0.1]"
+	Keys  string // the row's keys, "[node=s1][flow=10.0.0.1]"
 	Leaf  string // name of the column
 	Value string // the cell as text, truncated
 	Why   string // "is outside of 0..1"

@@ -103,7 +103,7 @@ outputs:
 		t.Errorf("the plan after revert: %s", again)
 	}
 	testkit.Until(t, "the switch refuses controllers", func() bool {
-		d := rows("/collector/devices/device[name=leaf1]/state")
+		d := rows("/collector/devices/device[node=leaf1]/state")
 		reason := ""
 		if len(d) > 0 {
 			reason, _ = d[0].Values["last-error"].(string)

@@ -61,8 +61,8 @@ of a watchable list makes that row watched: its plugin computes it in every epoc
 With --text, run a query in the language of a plugin until interrupted, and print its results after
 each epoch. The query ends with this command.`,
 		Example: `  netsketch query /univmon/heavy-hitters
-  netsketch query '/univmon/flows/flow[device=network][dimension=src][flow=10.0.0.1]' --json
-  netsketch query --watch '/univmon/flows/flow[device=network][dimension=src][flow=10.0.0.1]'
+  netsketch query '/univmon/flows/flow[node=network][dimension=src][flow=10.0.0.1]' --json
+  netsketch query --watch '/univmon/flows/flow[node=network][dimension=src][flow=10.0.0.1]'
   netsketch query /collector/plugins --address collector.example.net:9339 --ca-file ca.pem --username ops
   netsketch query --plugin omnimon --text examples/omnimon/queries/slowloris.query`,
 		Args: func(cmd *cobra.Command, args []string) error {

@@ -39,7 +39,7 @@ func serveResults(t *testing.T, opts ...grpc.ServerOption) string {
 	}
 	st := store.New(store.Options{DefaultTarget: "netsketch", Schema: schema})
 	b := table.NewBuilder("/netsketch-univmon:univmon/heavy-hitters/heavy-hitter")
-	device, dimension, flow, packets := b.TextKey("device"), b.TextKey("dimension"), b.TextKey("flow"),
+	device, dimension, flow, packets := b.TextKey("node"), b.TextKey("dimension"), b.TextKey("flow"),
 		b.Uint("state/packets")
 	device.Append("leaf1")
 	dimension.Append("src")
@@ -114,7 +114,7 @@ func TestQueryPrintsJSON(t *testing.T) {
 		"list": "/univmon/heavy-hitters/heavy-hitter",
 		"rows": []any{map[string]any{
 			"time": "2026-03-01T12:00:00Z", "values": map[string]any{"packets": 1200.0},
-			"keys": map[string]any{"device": "leaf1", "dimension": "src", "flow": "10.0.0.1"},
+			"keys": map[string]any{"node": "leaf1", "dimension": "src", "flow": "10.0.0.1"},
 		}},
 	}}
 	if diff := cmp.Diff(any(want), got); diff != "" {
@@ -154,7 +154,7 @@ func TestQueryErrors(t *testing.T) {
 		{"outside the schema", "/univmon/flws --address " + address, `Unimplemented: path: there is no "flws"`},
 		{"no value", "/univmon/node-summaries --address " + address,
 			"NotFound: Get: /univmon/node-summaries has no value (yet)"},
-		{"no such row", "/univmon/heavy-hitters/heavy-hitter[device=spine9] --address " + address,
+		{"no such row", "/univmon/heavy-hitters/heavy-hitter[node=spine9] --address " + address,
 			"netsketch query /univmon/heavy-hitters/heavy-hitter"},
 		{"no target", "/univmon --target leaf9 --address " + address, `NotFound: Get: there is no target "leaf9"`},
 		{"no server", "/univmon --address " + free.Addr().String(),
@@ -224,7 +224,7 @@ func TestQueryWatchesARefusedRow(t *testing.T) {
 	cmd := root()
 	cmd.SetOut(io.Discard)
 	cmd.SetErr(w)
-	cmd.SetArgs([]string{"query", "--watch", "/univmon/flows/flow[device=leaf1][dimension=src][flow=10.0.0.300]",
+	cmd.SetArgs([]string{"query", "--watch", "/univmon/flows/flow[node=leaf1][dimension=src][flow=10.0.0.300]",
 		"--address", address})
 	done := make(chan error, 1)
 	go func() { done <- cmd.ExecuteContext(ctx) }()

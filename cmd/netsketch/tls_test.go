@@ -53,7 +53,7 @@ outputs:
 	device := func(name string) map[string]any {
 		var f queryFlags
 		f.address, f.timeout = gnmi, time.Minute
-		tables, err := f.get(t.Context(), "/collector/devices/device[name="+name+"]")
+		tables, err := f.get(t.Context(), "/collector/devices/device[node="+name+"]")
 		if err != nil || len(tables) == 0 || len(tables[0].Rows) != 1 {
 			return nil
 		}

@@ -62,8 +62,8 @@ func TestYangListShowTree(t *testing.T) {
 module: netsketch-univmon
   +--ro univmon
      +--ro alerts
-     |  +--ro alert* [subject kind]
-     |     +--ro subject    string
+     |  +--ro alert* [location kind subject]
+     |     +--ro location
      |     +--ro kind       identityref
      |     +--ro state
 `, `
@@ -101,9 +101,9 @@ func TestYangValidate(t *testing.T) {
 		{"configuration", `{"openconfig-interfaces:interfaces": {"interface": [{"name": "eth1", "config": ` +
 			`{"name": "eth1", "type": "iana-if-type:ethernetCsmacd", "enabled": true}}]}}`, ""},
 		{"empty", `{}`, ""},
-		{"third party", `{"acme-hello:hello": {"arrays": {"array": [{"device": "s1", "object": "r", "state": ` +
-			`{"device": "s1", "object": "r", "cells": "8"}}]}}}`, ""},
-		{"third party, out of range", `{"acme-hello:hello": {"arrays": {"array": [{"device": "s1", "object": ` +
+		{"third party", `{"acme-hello:hello": {"arrays": {"array": [{"node": "s1", "object": "r", "state": ` +
+			`{"node": "s1", "object": "r", "cells": "8"}}]}}}`, ""},
+		{"third party, out of range", `{"acme-hello:hello": {"arrays": {"array": [{"node": "s1", "object": ` +
 			`"r", "state": {"cells": "-8"}}]}}}`, "-8"},
 		{"state out of range", `{"netsketch-lldp:lldp": {"interfaces": {"interface": [{"name": "eth1", ` +
 			`"neighbors": {"neighbor": [{"id": "n", "state": {"ttl": 65536}}]}}]}}}`, "ttl"},

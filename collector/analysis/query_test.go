@@ -24,7 +24,7 @@ import (
 func flowTable(t *testing.T, list string, flows ...string) sdk.TableResult {
 	t.Helper()
 	b := table.NewBuilder(list)
-	device, dimension, flow, packets := b.TextKey("device"), b.TextKey("dimension"), b.TextKey("flow"),
+	device, dimension, flow, packets := b.TextKey("node"), b.TextKey("dimension"), b.TextKey("flow"),
 		b.Uint("state/packets")
 	for i, f := range flows {
 		device.Append("s1")
@@ -44,13 +44,13 @@ func summary(entropy ...float64) sdk.TableResult {
 	dimensions := []string{"src", "dst", "5-tuple"}[:len(entropy)]
 	device := slices.Repeat([]string{"s1"}, len(entropy))
 	return sdk.TableResult{Table: &table.Table{List: listSummaries,
-		Keys:   []table.Column{table.Strings("device", device), table.Strings("dimension", dimensions)},
+		Keys:   []table.Column{table.Strings("node", device), table.Strings("dimension", dimensions)},
 		Values: []table.Column{table.Float64s("state/entropy", entropy)},
 	}}
 }
 
 // nanSummary is the part of an error that names the cell of a summary.
-const nanSummary = listSummaries + "[device=s1][dimension=src]: state/entropy: NaN is not a finite number"
+const nanSummary = listSummaries + "[node=s1][dimension=src]: state/entropy: NaN is not a finite number"
 
 func TestQuery(t *testing.T) {
 	r := newRig(t, nil, "fake")
@@ -61,7 +61,7 @@ func TestQuery(t *testing.T) {
 		asked = row
 		return []sdk.TableResult{flowTable(t, listFlows, "10.0.0.1", "10.0.0.2")}, 1, nil
 	}
-	keys := map[string]string{"device": "s1", "dimension": "src", "flow": "10.0.0.2"}
+	keys := map[string]string{"node": "s1", "dimension": "src", "flow": "10.0.0.2"}
 	view, err := r.c.Query(t.Context(), "netsketch", listFlows, keys)
 	if err != nil {
 		t.Fatal(err)
@@ -92,7 +92,7 @@ func TestQuery(t *testing.T) {
 }
 
 func TestQueryErrors(t *testing.T) {
-	keys := map[string]string{"device": "s1", "dimension": "src", "flow": "10.0.0.1"}
+	keys := map[string]string{"node": "s1", "dimension": "src", "flow": "10.0.0.1"}
 	answer := func(tables []sdk.TableResult, err error) func(context.Context, sdk.RowKey) ([]sdk.TableResult, uint64,
 		error) {
 		return func(context.Context, sdk.RowKey) ([]sdk.TableResult, uint64, error) { return tables, 1, err }
@@ -111,11 +111,11 @@ func TestQueryErrors(t *testing.T) {
 		},
 		"no such list": {list: "/netsketch-univmon:univmon/nothing", keys: keys, want: ErrNoPublisher,
 			code: codes.NotFound, text: "nothing"},
-		"not watchable": {list: listSummaries, keys: map[string]string{"device": "s1", "dimension": "src"},
+		"not watchable": {list: listSummaries, keys: map[string]string{"node": "s1", "dimension": "src"},
 			want: ErrNotWatchable, code: codes.NotFound},
 		"no queries": {want: pluginhost.ErrNoCapability, code: codes.NotFound},
 		"a key is missing": {
-			keys: map[string]string{"device": "s1", "flow": "10.0.0.1"}, want: ErrKeys, code: codes.InvalidArgument,
+			keys: map[string]string{"node": "s1", "flow": "10.0.0.1"}, want: ErrKeys, code: codes.InvalidArgument,
 			text: "[device dimension flow]",
 		},
 		"no such device": {target: "s9", want: ErrNoRow, code: codes.NotFound, text: `"s9"`},

@@ -27,7 +27,7 @@ func TestDecimalsAreFinite(t *testing.T) {
 			}
 		})
 		row := []string{"src", "dst"}[len(entropy)-1]
-		want := listSummaries + "[device=s1][dimension=" + row + "]: state/entropy: " + name + " is not a finite number"
+		want := listSummaries + "[node=s1][dimension=" + row + "]: state/entropy: " + name + " is not a finite number"
 		rep := r.deliver().Wait()
 		if err := rep.Plugins[0].Err; !errors.Is(err, pluginhost.ErrInvalidResults) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: error %v, want %q", name, err, want)

@@ -59,7 +59,7 @@ func TestFlowFields(t *testing.T) {
 	})
 	r.deliver().Wait()
 	asked, err := r.c.Query(t.Context(), "netsketch", listFlows,
-		map[string]string{"device": "s1", "dimension": "src", "flow": "10.0.0.1"})
+		map[string]string{"node": "s1", "dimension": "src", "flow": "10.0.0.1"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -285,7 +285,7 @@ func TestTooLargeResults(t *testing.T) {
 func TestKilledBetweenEpochs(t *testing.T) {
 	h := newHost(t, Options{Backoff: Backoff{Base: time.Hour, Max: time.Hour}})
 	inst := start(t, h, "good")
-	inst.SetWatched([]sdk.RowKey{{List: testList, Keys: map[string]string{"device": "a"}}})
+	inst.SetWatched([]sdk.RowKey{{List: testList, Keys: map[string]string{"node": "a"}}})
 	for n := range uint64(2) { // the second start follows at once, the third after a delay
 		sums, err := analyze(t, inst, epoch(2*n, "watches"), time.Minute)
 		if err != nil || sums["watched"] != 1 {
@@ -578,8 +578,8 @@ func TestConfigureWhileDown(t *testing.T) {
 func TestQueryAndMerge(t *testing.T) {
 	h := newHost(t, Options{})
 	inst := start(t, h, "good")
-	tables, number, err := inst.Query(t.Context(), sdk.RowKey{List: testList, Keys: map[string]string{"device": "s7"}})
-	if err != nil || number != 3 || len(tables) != 1 || tables[0].Table.RowPath(0) != testList+"[device=s7]" {
+	tables, number, err := inst.Query(t.Context(), sdk.RowKey{List: testList, Keys: map[string]string{"node": "s7"}})
+	if err != nil || number != 3 || len(tables) != 1 || tables[0].Table.RowPath(0) != testList+"[node=s7]" {
 		t.Fatal(tables, number, err)
 	}
 	if _, _, err := inst.Query(t.Context(), sdk.RowKey{List: testList}); err == nil ||

@@ -201,10 +201,10 @@ func (p *testPlugin) Drain(context.Context) error {
 }
 
 func (p *testPlugin) Query(_ context.Context, row sdk.RowKey) ([]*table.Table, uint64, error) {
-	if row.Keys["device"] == "" {
+	if row.Keys["node"] == "" {
 		return nil, 0, errors.New("no device")
 	}
-	return []*table.Table{sumTable(testList, []string{row.Keys["device"]}, []uint64{7})}, 3, nil
+	return []*table.Table{sumTable(testList, []string{row.Keys["node"]}, []uint64{7})}, 3, nil
 }
 
 // Merge keeps the last device's cells.
@@ -323,7 +323,7 @@ var stderr = os.NewFile(2, "stderr")
 func sumTable(list string, names []string, sums []uint64) *table.Table {
 	return &table.Table{
 		List:   list,
-		Keys:   []table.Column{table.Strings("device", names)},
+		Keys:   []table.Column{table.Strings("node", names)},
 		Values: []table.Column{table.Uint64s("state/sum", sums)},
 	}
 }
@@ -366,7 +366,7 @@ func (*rogue) Run(stream grpc.BidiStreamingServer[pluginv1.RunRequest, pluginv1.
 				Epoch: epoch, Last: true, Table: &pluginv1.Table{List: testList, Rows: 2,
 					Keys: []*pluginv1.Column{c}}}}})
 		}
-		text := &pluginv1.Column{Name: "device", Kind: pluginv1.ColumnKind_COLUMN_KIND_STRING}
+		text := &pluginv1.Column{Name: "node", Kind: pluginv1.ColumnKind_COLUMN_KIND_STRING}
 		switch begin.GetExpectedDevices()[0] {
 		case "leave":
 			return nil

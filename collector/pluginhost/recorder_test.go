@@ -72,7 +72,7 @@ func TestRecording(t *testing.T) {
 	for n := range uint64(4) {
 		switch n {
 		case 1:
-			inst.SetWatched([]sdk.RowKey{{List: testList, Keys: map[string]string{"device": "a"}}})
+			inst.SetWatched([]sdk.RowKey{{List: testList, Keys: map[string]string{"node": "a"}}})
 		case 2:
 			if err := inst.SetNetwork(t.Context(), sdk.Network{Version: 5}); err != nil {
 				t.Fatal(err)

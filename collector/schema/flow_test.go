@@ -24,7 +24,7 @@ func TestWithFlows(t *testing.T) {
 		}
 	}
 	dimensions := &table.Table{List: "/netsketch-univmon:univmon/heavy-hitters/heavy-hitter"}
-	for i, name := range []string{"device", "dimension", "flow"} {
+	for i, name := range []string{"node", "dimension", "flow"} {
 		var column []string
 		for _, row := range [][3]string{{"s1", "src", "10.0.0.1"}, {"s1", "dst+dst-port", "2001:db8::1,443"},
 			{"s1", "5-tuple", "10.0.0.1,10.0.0.2,udp,0,53"}, {"s1", "5-tuple", "10.0.0.1"}, {"s1", "no", "10.0.0.1"},
@@ -67,7 +67,7 @@ func TestWithFlows(t *testing.T) {
 		}
 	}
 	for _, other := range []*table.Table{
-		{List: summaries, Keys: []table.Column{table.Strings("device", []string{"s1"}),
+		{List: summaries, Keys: []table.Column{table.Strings("node", []string{"s1"}),
 			table.Strings("dimension", []string{"src"})}},
 		{List: "/netsketch-omnimon:omnimon/hops/hop", Keys: flows.Keys[:1]}, {List: "/x:y/z"},
 	} {
@@ -91,7 +91,7 @@ func FuzzWithFlows(f *testing.F) {
 	f.Add("proto+src-port", ",")
 	f.Fuzz(func(t *testing.T, dimension, flow string) {
 		in := &table.Table{List: "/netsketch-univmon:univmon/flows/flow", Keys: []table.Column{
-			table.Strings("device", []string{"s1"}), table.Strings("dimension", []string{dimension}),
+			table.Strings("node", []string{"s1"}), table.Strings("dimension", []string{dimension}),
 			table.Strings("flow", []string{flow})}}
 		if r.Validate(in) != nil {
 			return

@@ -42,7 +42,7 @@ func TestAdopt(t *testing.T) {
 			d.Modules[0].Text = strings.Replace(d.Modules[0].Text, "config false;", "", 1)
 		}, "plugin univmon: netsketch-univmon.yang:"},
 		"a list without keys": {func(d *sdk.Description) {
-			d.Modules[0].Text = strings.Replace(d.Modules[0].Text, `key "device dimension flow";`, "", 3)
+			d.Modules[0].Text = strings.Replace(d.Modules[0].Text, `key "node dimension flow";`, "", 3)
 		}, "has no key, so its rows cannot be told apart"},
 		"no such list": {func(d *sdk.Description) { d.Lists[0].Path = "/netsketch-univmon:univmon/sums/sum" },
 			"the plugin publishes /netsketch-univmon:univmon/sums/sum"},
@@ -88,7 +88,7 @@ func TestLookups(t *testing.T) {
 	for _, path := range [][]string{{"univmon", "node-summaries", "node-summary"},
 		{"netsketch-univmon:univmon", "node-summaries", "node-summary"}} {
 		list, keys, ok := r.ListKeys(path)
-		if !ok || list != summaries || !slices.Equal(keys, []string{"device", "dimension"}) {
+		if !ok || list != summaries || !slices.Equal(keys, []string{"node", "dimension"}) {
 			t.Errorf("%v: list %q, keys %v, %v", path, list, keys, ok)
 		}
 	}
@@ -97,7 +97,7 @@ func TestLookups(t *testing.T) {
 			t.Errorf("%v is taken for the list %q", path, list)
 		}
 	}
-	if leaves := r.KeyLeaves(summaries); leaves["state/device"] != "device" || leaves["state/dimension"] != "dimension" {
+	if leaves := r.KeyLeaves(summaries); leaves["state/node"] != "node" || leaves["state/dimension"] != "dimension" {
 		t.Errorf("leaves that repeat a key: %v", leaves)
 	}
 }
@@ -110,7 +110,7 @@ func TestDecimalsAreFinite(t *testing.T) {
 	}
 	summary := func(entropy float64) *table.Table {
 		b := table.NewBuilder(summaries)
-		b.TextKey("device").Append("s1")
+		b.TextKey("node").Append("s1")
 		b.TextKey("dimension").Append("src")
 		b.Float("state/entropy").Append(entropy)
 		tab, err := b.Table()
@@ -123,7 +123,7 @@ func TestDecimalsAreFinite(t *testing.T) {
 		t.Error(err)
 	}
 	for name, entropy := range map[string]float64{"NaN": math.NaN(), "+Inf": math.Inf(1), "-Inf": math.Inf(-1)} {
-		want := summaries + "[device=s1][dimension=src]: state/entropy: " + name + " is not a finite number"
+		want := summaries + "[node=s1][dimension=src]: state/entropy: " + name + " is not a finite number"
 		if err := r.Validate(summary(entropy)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want %q", err, want)
 		}

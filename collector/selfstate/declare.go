@@ -45,7 +45,7 @@ func configuration(cfg *config.Config) *bindings.Collector {
 	}
 	for _, d := range cfg.Devices {
 		out.Device[d.Name] = &bindings.Collector_Device{
-			Name:     &d.Name,
+			Node:     &d.Name,
 			Address:  &d.Address,
 			DeviceId: unlessZero(d.DeviceID),
 			Program:  pipeline(d.Pipeline),
@@ -53,7 +53,7 @@ func configuration(cfg *config.Config) *bindings.Collector {
 		}
 	}
 	for _, name := range cfg.AgentHosts() {
-		out.Host[name] = &bindings.Collector_Host{Name: &name}
+		out.Host[name] = &bindings.Collector_Host{Node: &name}
 	}
 	for _, p := range cfg.Plugins.Instances {
 		out.Plugin[p.Name] = &bindings.Collector_Plugin{Name: &p.Name}
@@ -254,7 +254,7 @@ func missing(reports []analysis.DeviceReport) (names []string) {
 func (c *Component) host(h host.Status) *bindings.Collector_Host {
 	n := c.devices[h.Name]
 	out := &bindings.Collector_Host{
-		Name:            &h.Name,
+		Node:            &h.Name,
 		Connected:       &h.Connected,
 		Address:         &h.Address,
 		Version:         &h.Version,
@@ -302,7 +302,7 @@ func (c *Component) device(d network.Device, failed error) *bindings.Collector_D
 		st.Counts.SessionsLost, st.Counts.PacketIns, st.Counts.PacketsDropped,
 	}
 	return &bindings.Collector_Device{
-		Name:             &leaf.name,
+		Node:             &leaf.name,
 		Address:          &leaf.address,
 		DeviceId:         unlessZero(d.DeviceID()),
 		Program:          &leaf.program,
@@ -341,7 +341,7 @@ func (c *Component) deviceConfiguration(name string) *bindings.Collector_Device_
 // leaves returns the table of all leaves that the file implies for devices.
 func (c *Component) leaves(cfg *config.Config) (store.Publication, error) {
 	b := table.NewBuilder(Root + "/devices/device/configuration/leaves/leaf")
-	device, path := b.TextKey("device/name"), b.TextKey("path")
+	device, path := b.TextKey("device/node"), b.TextKey("path")
 	desired, actual := b.Text("state/desired"), b.Text("state/actual")
 	status, reason := b.Text("state/status"), b.Text("state/reason")
 	for _, d := range cfg.Devices {

@@ -112,11 +112,15 @@ func newLeafMetric(schema *yang.Schema, l *store.List, name string, names, label
 	return x
 }
 
-// labelsOf returns the labels for the keys of a list.
+// labelsOf returns the labels for the keys of a list: "node" for a switch or host, otherwise the
+// list's name.
 func labelsOf(l *store.List) (labels []string) {
 	for _, k := range l.Keys {
 		label := l.Elems[k.Elem]
-		if len(l.KeysAt(k.Elem)) > 1 {
+		switch {
+		case k.Name == "node":
+			label = k.Name
+		case len(l.KeysAt(k.Elem)) > 1:
 			label += "_" + k.Name
 		}
 		labels = append(labels, yang.Underscores(label))
@@ -161,8 +165,8 @@ func (x *leafMetric) send(out chan<- prometheus.Metric, v store.Value, labels []
 
 // resultMetrics is a prometheus.Collector for some lists of results. It follows the rules of
 // leafMetrics with these differences: names begin with netsketch_ and the top container, which
-// names the plugin. Labels have the names of keys; the key with a switch's name has the label
-// "device". Any text, such as a flow, can be a label, so the number of rows is bounded.
+// names the plugin. Labels have the names of keys. Any text, such as a flow, can be a label, so the
+// number of rows is bounded.
 type resultMetrics struct {
 	store  *store.Store
 	schema func() *yang.Schema
@@ -225,9 +229,6 @@ var reservedLabels = []string{"state", "le", "quantile"}
 func resultLabels(l *store.List) (labels []string) {
 	for _, k := range l.Keys {
 		label := yang.Underscores(k.Name)
-		if label == "switch" {
-			label = "device"
-		}
 		for slices.Contains(labels, label) || slices.Contains(reservedLabels, label) || strings.HasPrefix(label, "__") {
 			label = yang.Underscores(l.Elems[k.Elem]) + "_" + label
 		}

@@ -118,11 +118,11 @@ func TestMetricsOfEveryKindOfLeaf(t *testing.T) {
 		"netsketch_collector_heap_bytes 4096",
 		"netsketch_collector_rows 12",
 		"netsketch_collector_started_timestamp_seconds 1.50000000025e+09",
-		`netsketch_device_gnmi_updates_total{device="s1"} 7`,
-		`netsketch_device_mastership{device="s1",state="BACKUP"} 1`,
-		`netsketch_device_mastership{device="s1",state="NONE"} 0`,
-		`netsketch_device_mastership{device="s1",state="PRIMARY"} 0`,
-		`netsketch_device_readout_time_seconds{device="s1"} 0.0025`,
+		`netsketch_device_gnmi_updates_total{node="s1"} 7`,
+		`netsketch_device_mastership{node="s1",state="BACKUP"} 1`,
+		`netsketch_device_mastership{node="s1",state="NONE"} 0`,
+		`netsketch_device_mastership{node="s1",state="PRIMARY"} 0`,
+		`netsketch_device_readout_time_seconds{node="s1"} 0.0025`,
 		"netsketch_epoch_number 9",
 	}
 	if diff := cmp.Diff(want, got); code != http.StatusOK || diff != "" {
@@ -134,7 +134,7 @@ func TestMetricsOfEveryKindOfLeaf(t *testing.T) {
 	}
 	// A removed device has no metrics.
 	publish(t, st, &bindings.Collector{Device: map[string]*bindings.Collector_Device{}}, &bindings.Collector{})
-	if _, body := get(t, s, "/metrics"); strings.Contains(body, `device="s1"`) {
+	if _, body := get(t, s, "/metrics"); strings.Contains(body, `node="s1"`) {
 		t.Errorf("metrics of a device that was removed:\n%s", body)
 	}
 }
@@ -210,10 +210,10 @@ func TestMetricsOfResults(t *testing.T) {
 	}
 	r, err := schema.New(append(modules, yang.Module{Name: "acme-top", Text: `module acme-top {
 		namespace "urn:acme"; prefix a; revision 2026-11-22;
-		container porttop { config false; list port { key "switch state q_x q-x";
+		container porttop { config false; list port { key "node state q_x q-x";
 			leaf q_x { type uint8; } leaf q-x { type uint8; }
-			leaf switch { type leafref { path "../values/switch"; } } leaf state { type uint8; }
-			container values { leaf switch { type string; } leaf packets { type uint64; } leaf text { type string; } } } } }`}))
+			leaf node { type leafref { path "../values/node"; } } leaf state { type uint8; }
+			container values { leaf node { type string; } leaf packets { type uint64; } leaf text { type string; } } } } }`}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -229,7 +229,7 @@ func TestMetricsOfResults(t *testing.T) {
 		http.DefaultClient.CloseIdleConnections()
 	})
 	b := table.NewBuilder("/acme-top:porttop/port")
-	device, state, under, dash := b.TextKey("switch"), b.UintKey("state"), b.UintKey("q_x"), b.UintKey("q-x")
+	device, state, under, dash := b.TextKey("node"), b.UintKey("state"), b.UintKey("q_x"), b.UintKey("q-x")
 	packets, text := b.Uint("values/packets"), b.Text("values/text")
 	for i, name := range []string{"s1", "s\xff2", "s3"} {
 		device.Append(name)
@@ -249,8 +249,8 @@ func TestMetricsOfResults(t *testing.T) {
 	code, body := get(t, s, "/metrics/results")
 	got := slices.DeleteFunc(samples(body), func(l string) bool { return strings.HasPrefix(l, "#") })
 	want := []string{
-		`netsketch_porttop_port_values_packets{device="s1",port_q_x="8",port_state="0",q_x="7"} 10`,
-		`netsketch_porttop_port_values_packets{device="s?2",port_q_x="8",port_state="1",q_x="7"} 9`,
+		`netsketch_porttop_port_values_packets{node="s1",port_q_x="8",port_state="0",q_x="7"} 10`,
+		`netsketch_porttop_port_values_packets{node="s?2",port_q_x="8",port_state="1",q_x="7"} 9`,
 		`netsketch_results_rows_omitted{list="/absent"} 0`,
 		`netsketch_results_rows_omitted{list="/porttop/port"} 1`,
 		`netsketch_results_rows{list="/absent"} 0`,
@@ -265,8 +265,8 @@ func TestMetricsOfResults(t *testing.T) {
 		Tables: []store.Publication{{Table: rows.Slice(1, 2), Replace: true}}}); err != nil {
 		t.Fatal(err)
 	}
-	if _, body := get(t, s, "/metrics/results"); strings.Contains(body, `device="s1"`) ||
-		!strings.Contains(body, `device="s?2"`) {
+	if _, body := get(t, s, "/metrics/results"); strings.Contains(body, `node="s1"`) ||
+		!strings.Contains(body, `node="s?2"`) {
 		t.Errorf("the row of s1 ended, and that of s?2 did not:\n%s", body)
 	}
 }

@@ -70,10 +70,10 @@ func TestTablesOfTrees(t *testing.T) {
 		}
 		want := []string{
 			"/config guard=5", "/config name=c",
-			"/devices/device[name=s1] config/device-id=1", "/devices/device[name=s1] gnmi/state/ports=2",
-			"/devices/device[name=s1] state/device-id=4",
-			"/devices/device[name=s2] state/connection=READY",
-			"/devices/device[name=s3] gnmi/config/address=h:1",
+			"/devices/device[node=s1] config/device-id=1", "/devices/device[node=s1] gnmi/state/ports=2",
+			"/devices/device[node=s1] state/device-id=4",
+			"/devices/device[node=s2] state/connection=READY",
+			"/devices/device[node=s3] gnmi/config/address=h:1",
 			"/epoch/state number=7", "/epoch/state status=PARTIAL",
 			"/links/link empty",
 			"/state name=c", "/state subscriptions=3",

@@ -74,7 +74,7 @@ until_within() { # SECONDS WHAT COMMAND...: waits until the command succeeds
 # The newest results of a switch as a collector serves them over gNMI: EPOCH PACKETS. The row may be
 # absent: no collector measured the switch yet.
 newest() { # SWITCH COLLECTOR
-  "$bin/netsketch" query "/univmon/node-summaries/node-summary[device=$1][dimension=src]/state" --plaintext --json \
+  "$bin/netsketch" query "/univmon/node-summaries/node-summary[node=$1][dimension=src]/state" --plaintext --json \
     --address "127.0.0.1:$((port + $2))" >"$dir/answer" 2>>"$dir/query.log" || return 1
   "$bin/netsketch" query /univmon/summary/state/last-epoch --plaintext --json \
     --address "127.0.0.1:$((port + $2))" >>"$dir/answer" 2>>"$dir/query.log" || return 1

@@ -66,7 +66,7 @@ func (c *configuration) Validate() error {
 // role is the name of the role of agents in agent.
 const role = "cocosketch"
 
-// network is the key "device" of the results of all hosts together.
+// network is the key "node" of the results of all hosts together.
 const network = "network"
 
 // plugin holds the configuration. It keeps no state between epochs.
@@ -179,9 +179,9 @@ type tables struct {
 func newTables() *tables {
 	f, s := table.NewBuilder(flows), table.NewBuilder(summaries)
 	return &tables{flows: f, summaries: s,
-		device: f.TextKey("device"), dimension: f.TextKey("dimension"), name: f.TextKey("flow"),
+		device: f.TextKey("node"), dimension: f.TextKey("dimension"), name: f.TextKey("flow"),
 		packets: f.Uint("state/packets"),
-		of:      s.TextKey("device"), total: s.Uint("state/packets"), kept: s.Uint("state/flows")}
+		of:      s.TextKey("node"), total: s.Uint("state/packets"), kept: s.Uint("state/flows")}
 }
 
 // add adds the flows in slots, under the name of a device.

@@ -68,7 +68,7 @@ func (p *plugin) Configure(_ context.Context, config sdk.Config, network sdk.Net
 // Analyze counts the cells of an epoch that are not zero.
 func (p *plugin) Analyze(_ context.Context, epoch *sdk.Epoch) (*sdk.Results, error) {
 	b := table.NewBuilder(list)
-	device, object := b.TextKey("device"), b.TextKey("object")
+	device, object := b.TextKey("node"), b.TextKey("object")
 	cells, used, fill := b.Uint("state/cells"), b.Uint("state/used-cells"), b.Float("state/fill")
 	for _, d := range epoch.Devices {
 		for _, array := range d.Objects {

@@ -24,7 +24,7 @@ import (
 
 func main() {
 	address := flag.String("address", "127.0.0.1:9339", "gNMI `address` of the collector")
-	device := flag.String("device", "leaf1", "`name` of the device, or * for all")
+	node := flag.String("node", "leaf1", "`name` of the switch or host, or * for all")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
@@ -33,18 +33,18 @@ func main() {
 		log.Fatal(err)
 	}
 	defer conn.Close()
-	if err := watch(ctx, conn, *device, os.Stdout); err != nil && ctx.Err() == nil {
-		log.Fatalf("heavy hitters of %s at %s: %v", *device, *address, err)
+	if err := watch(ctx, conn, *node, os.Stdout); err != nil && ctx.Err() == nil {
+		log.Fatalf("heavy hitters of %s at %s: %v", *node, *address, err)
 	}
 }
 
 // watch prints each heavy hitter when it appears, changes or disappears, until ctx ends.
-func watch(ctx context.Context, conn grpc.ClientConnInterface, device string, out io.Writer) error {
+func watch(ctx context.Context, conn grpc.ClientConnInterface, node string, out io.Writer) error {
 	client, err := ygnmi.NewClient(gpb.NewGNMIClient(conn), ygnmi.WithTarget("netsketch"))
 	if err != nil {
 		return err
 	}
-	_, err = ygnmi.WatchAll(ctx, client, heavyHitters(device),
+	_, err = ygnmi.WatchAll(ctx, client, heavyHitters(node),
 		func(v *ygnmi.Value[*bindings.Univmon_HeavyHitter]) error {
 			if v.ComplianceErrors != nil {
 				return fmt.Errorf("an update does not fit the YANG module: %v", v.ComplianceErrors)
@@ -52,10 +52,10 @@ func watch(ctx context.Context, conn grpc.ClientConnInterface, device string, ou
 			h, present := v.Val()
 			if !present {
 				keys := v.Path.GetElem()[2].GetKey()
-				fmt.Fprintf(out, "%s %s %s: no longer a heavy hitter\n", keys["device"], keys["dimension"], keys["flow"])
+				fmt.Fprintf(out, "%s %s %s: no longer a heavy hitter\n", keys["node"], keys["dimension"], keys["flow"])
 				return ygnmi.Continue
 			}
-			fmt.Fprintf(out, "%s %s %s:", *h.Device, *h.Dimension, *h.Flow)
+			fmt.Fprintf(out, "%s %s %s:", *h.Node, *h.Dimension, *h.Flow)
 			if h.Packets != nil {
 				fmt.Fprintf(out, " %d packets", *h.Packets)
 			}
@@ -68,11 +68,11 @@ func watch(ctx context.Context, conn grpc.ClientConnInterface, device string, ou
 	return err
 }
 
-// heavyHitters is the query for the rows of a device. It names the generated struct and its path,
+// heavyHitters is the query for the rows of a node. It names the generated struct and its path,
 // so the example needs no generated path structs.
-func heavyHitters(device string) ygnmi.WildcardQuery[*bindings.Univmon_HeavyHitter] {
+func heavyHitters(node string) ygnmi.WildcardQuery[*bindings.Univmon_HeavyHitter] {
 	path := ygnmi.NewNodePath([]string{"univmon", "heavy-hitters", "heavy-hitter"},
-		map[string]any{"device": device, "dimension": "*", "flow": "*"}, ygnmi.NewDeviceRootBase())
+		map[string]any{"node": node, "dimension": "*", "flow": "*"}, ygnmi.NewDeviceRootBase())
 	schema := func() *ytypes.Schema {
 		return &ytypes.Schema{Root: &bindings.Device{}, SchemaTree: bindings.SchemaTree(), Unmarshal: bindings.Unmarshal}
 	}

@@ -51,7 +51,7 @@ type hitter struct {
 func publish(t *testing.T, st *store.Store, epoch uint64, rows ...hitter) {
 	t.Helper()
 	b := table.NewBuilder("/netsketch-univmon:univmon/heavy-hitters/heavy-hitter")
-	device, dimension, flow := b.TextKey("device"), b.TextKey("dimension"), b.TextKey("flow")
+	device, dimension, flow := b.TextKey("node"), b.TextKey("dimension"), b.TextKey("flow")
 	packets, share := b.Uint("state/packets"), b.Float("state/share")
 	for _, r := range rows {
 		device.Append(r.device)

@@ -19,7 +19,7 @@ func flows(n int, packets uint64) *table.Table {
 			packets
 	}
 	return &table.Table{List: hhList,
-		Keys:   []table.Column{table.Strings("device", device), table.Strings("flow", flow)},
+		Keys:   []table.Column{table.Strings("node", device), table.Strings("flow", flow)},
 		Values: []table.Column{table.Uint64s("state/packets", p)}}
 }
 
@@ -39,7 +39,7 @@ func BenchmarkMillionRows(b *testing.B) {
 			var qs []Query
 			for i := range 100 {
 				qs = append(qs, ParseQuery("", fmt.Sprintf("/univmon/heavy-hitters/"+
-					"heavy-hitter[device=s1][flow=10.%d.%d.%d,10.0.0.1,tcp,%d,80]/state/packets",
+					"heavy-hitter[node=s1][flow=10.%d.%d.%d,10.0.0.1,tcp,%d,80]/state/packets",
 					i*9999>>16&255, i*9999>>8&255, i*9999&255, i*9999)))
 			}
 			return qs

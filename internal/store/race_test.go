@@ -19,8 +19,8 @@ func TestEveryoneAtOnce(t *testing.T) {
 	defer s.Close()
 	queries := []string{
 		"/univmon/heavy-hitters/heavy-hitter/state/packets",
-		"/univmon/heavy-hitters/heavy-hitter[device=s1][flow=f3]/state/packets",
-		"/univmon/heavy-hitters/heavy-hitter[device=s1]",
+		"/univmon/heavy-hitters/heavy-hitter[node=s1][flow=f3]/state/packets",
+		"/univmon/heavy-hitters/heavy-hitter[node=s1]",
 	}
 	var publishers, readers sync.WaitGroup
 	stop := make(chan struct{})

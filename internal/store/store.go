@@ -25,7 +25,7 @@ type Schema interface {
 	// the keys in the schema's order; false if the schema has no such list.
 	ListKeys(elems []string) (path string, keys []string, ok bool)
 	// KeyLeaves returns the leaves below an entry of the list that repeat a key, the targets of its
-	// leafrefs, as in {"state/device": "device"}. Tables may omit them; the store adds them.
+	// leafrefs, as in {"state/node": "node"}. Tables may omit them; the store adds them.
 	KeyLeaves(list string) map[string]string
 }
 

@@ -29,7 +29,7 @@ var t0 = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 func hh(tb testing.TB, lines ...string) *table.Table {
 	tb.Helper()
 	b := table.NewBuilder(hhList)
-	device, flow := b.TextKey("device"), b.TextKey("flow")
+	device, flow := b.TextKey("node"), b.TextKey("flow")
 	packets := b.Uint("state/packets")
 	share := b.Float("state/share")
 	for _, line := range lines {
@@ -127,11 +127,11 @@ func TestView(t *testing.T) {
 	}{
 		{"/univmon/heavy-hitters/heavy-hitter/state/packets", []string{
 			"s1,10.0.0.1/state/packets = 100", "s1,10.0.0.2/state/packets = 50", "s2,10.0.0.1/state/packets = 7"}},
-		{"/univmon/heavy-hitters/heavy-hitter[device=s1]/state/packets", []string{
+		{"/univmon/heavy-hitters/heavy-hitter[node=s1]/state/packets", []string{
 			"s1,10.0.0.1/state/packets = 100", "s1,10.0.0.2/state/packets = 50"}},
-		{"/univmon/heavy-hitters/heavy-hitter[device=*][flow=10.0.0.1]/state/packets", []string{
+		{"/univmon/heavy-hitters/heavy-hitter[node=*][flow=10.0.0.1]/state/packets", []string{
 			"s1,10.0.0.1/state/packets = 100", "s2,10.0.0.1/state/packets = 7"}},
-		{"/univmon/heavy-hitters/heavy-hitter[device=s1][flow=10.0.0.2]", []string{
+		{"/univmon/heavy-hitters/heavy-hitter[node=s1][flow=10.0.0.2]", []string{
 			"s1,10.0.0.2/device = s1", "s1,10.0.0.2/flow = 10.0.0.2", "s1,10.0.0.2/state/packets = 50"}},
 		{"/.../share", []string{
 			"s1,10.0.0.1/state/share = 0.5", "s2,10.0.0.1/state/share = 0.1"}},
@@ -296,7 +296,7 @@ func TestPartialUpsertKeepsOtherColumns(t *testing.T) {
 	defer s.Close()
 	publish(t, s, 1, replace(hh(t, "s1 a 1 0.5", "s1 b 2 0.25")))
 	b := table.NewBuilder(hhList)
-	device, flow, packets, rank := b.TextKey("device"), b.TextKey("flow"), b.Uint("state/packets"), b.Uint("state/rank")
+	device, flow, packets, rank := b.TextKey("node"), b.TextKey("flow"), b.Uint("state/packets"), b.Uint("state/rank")
 	device.Append("s1")
 	flow.Append("a")
 	packets.Append(7)
@@ -382,7 +382,7 @@ func TestPublishRefusesAsAWhole(t *testing.T) {
 	defer s.Close()
 	publish(t, s, 1, replace(hh(t, "s1 a 1")))
 	other := table.NewBuilder(hhList)
-	d, f := other.TextKey("device"), other.TextKey("flow")
+	d, f := other.TextKey("node"), other.TextKey("flow")
 	p := other.Int("state/packets")
 	d.Append("s1")
 	f.Append("a")
@@ -392,7 +392,7 @@ func TestPublishRefusesAsAWhole(t *testing.T) {
 		t.Fatal(err)
 	}
 	one := table.NewBuilder(hhList)
-	one.TextKey("device").Append("s1")
+	one.TextKey("node").Append("s1")
 	fewer, err := one.Table()
 	if err != nil {
 		t.Fatal(err)
@@ -430,7 +430,7 @@ type fakeSchema struct{}
 
 func (fakeSchema) ListKeys(elems []string) (string, []string, bool) {
 	if slices.Equal(elems, []string{"univmon", "flows", "flow"}) {
-		return "/netsketch-univmon:univmon/flows/flow", []string{"device", "flow"}, true
+		return "/netsketch-univmon:univmon/flows/flow", []string{"node", "flow"}, true
 	}
 	return "", nil, false
 }
@@ -496,10 +496,10 @@ func TestInterest(t *testing.T) {
 		}
 		return sub
 	}
-	a := subscribe("/univmon/flows/flow[device=s1][flow=10.0.0.1]/state/packets",
-		"/univmon/flows/flow[flow=10.0.0.1][device=s1]")
-	b := subscribe("/univmon/flows/flow[device=s1][flow=10.0.0.1]", "/univmon/flows/flow[device=s1]",
-		"/univmon/flows/flow[device=*][flow=1]", "/univmon")
+	a := subscribe("/univmon/flows/flow[node=s1][flow=10.0.0.1]/state/packets",
+		"/univmon/flows/flow[flow=10.0.0.1][node=s1]")
+	b := subscribe("/univmon/flows/flow[node=s1][flow=10.0.0.1]", "/univmon/flows/flow[node=s1]",
+		"/univmon/flows/flow[node=*][flow=1]", "/univmon")
 	want := []Watch{{Target: "netsketch", List: "/netsketch-univmon:univmon/flows/flow",
 		Keys: []string{"s1", "10.0.0.1"}}}
 	if diff := cmp.Diff(want, s.interest.list()); diff != "" {
@@ -559,10 +559,10 @@ func TestLookup(t *testing.T) {
 	publish(t, s, 3, Publication{Table: flows(5000, 2).Slice(850, 870), Delete: true})
 	var qs []Query
 	for i := range 20 {
-		qs = append(qs, ParseQuery("", fmt.Sprintf("/univmon/heavy-hitters/heavy-hitter[device=s1][flow=%s]",
+		qs = append(qs, ParseQuery("", fmt.Sprintf("/univmon/heavy-hitters/heavy-hitter[node=s1][flow=%s]",
 			flows(5000, 1).Keys[1].Text(i*53))))
 	}
-	qs = append(qs, qs[3], ParseQuery("", "/univmon/heavy-hitters/heavy-hitter[device=s1][flow=none]"))
+	qs = append(qs, qs[3], ParseQuery("", "/univmon/heavy-hitters/heavy-hitter[node=s1][flow=none]"))
 	snap := s.lists[listKey{"netsketch", hhList}]
 	terms := planFor(qs, "netsketch", true, snap.list).terms
 	for round := range maxScans + 2 {

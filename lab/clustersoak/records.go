@@ -20,8 +20,8 @@ import (
 )
 
 // Paths that are followed at each collector.
-var paths = []string{"/collector/devices/device[name=*]/state/connection",
-	"/collector/hosts/host[name=*]/state/connected", "/univmon/node-summaries/node-summary[device=*][dimension=src]/state",
+var paths = []string{"/collector/devices/device[node=*]/state/connection",
+	"/collector/hosts/host[node=*]/state/connected", "/univmon/node-summaries/node-summary[node=*][dimension=src]/state",
 	"/univmon/summary/state/last-epoch"}
 
 // row is the row of an epoch of a switch or host.
@@ -141,7 +141,7 @@ func (r *records) subscribe(ctx context.Context, collector, address string) {
 func source(prefix, path *gpb.Path) (elems []*gpb.PathElem, name string) {
 	elems = slices.Concat(prefix.GetElem(), path.GetElem())
 	for _, e := range elems {
-		name += e.GetKey()["device"] + e.GetKey()["name"]
+		name += e.GetKey()["node"] + e.GetKey()["name"]
 	}
 	return elems, name
 }

@@ -418,11 +418,11 @@ var switchCases = []fault{
 			t.pass(4)
 			for _, d := range devices {
 				t.within(6, "the second is backup of "+d, func() bool {
-					return second.get("/collector/devices/device[name="+d+"]/state/connection") == "BACKUP"
+					return second.get("/collector/devices/device[node="+d+"]/state/connection") == "BACKUP"
 				})
 				t.require(t.device(d, "mastership") == "PRIMARY", "the first is %s of %s", t.device(d, "mastership"), d)
 			}
-			t.see("second: %q", short(second.get("/collector/devices/device[name=spine1]/state/last-error")))
+			t.see("second: %q", short(second.get("/collector/devices/device[node=spine1]/state/last-error")))
 			t.pass(2)
 			second.collector.kill()
 		},

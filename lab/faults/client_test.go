@@ -77,7 +77,7 @@ func (t *trial) output(name, leaf string) string {
 }
 
 func (t *trial) device(name, leaf string) string {
-	return t.get("/collector/devices/device[name=" + name + "]/state/" + leaf)
+	return t.get("/collector/devices/device[node=" + name + "]/state/" + leaf)
 }
 
 // result is what a subscriber received about an epoch.
@@ -163,7 +163,7 @@ func rowOf(prefix, path *gpb.Path) (key, leaf string) {
 		key = "summary"
 	}
 	for _, e := range elems {
-		if k := e.GetKey()["device"] + e.GetKey()["name"]; k != "" {
+		if k := e.GetKey()["node"] + e.GetKey()["name"]; k != "" {
 			key = k
 		}
 	}

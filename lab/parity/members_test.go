@@ -63,7 +63,7 @@ traffic: [{name: flows, rate: 8000, flows: 60, udp: 0.3}]
 faults: [{switch: spine1, loss: 0.1, from: 100ms, until: 400ms}]
 algorithms: [{plugin: omnimon, record: %s, config: {limits: {flows: 100}}}]`},
 		{name: "sketchint", start: func() sdk.Plugin { return sketchint.New() },
-			rows: map[string]int{"flow": 60, "latency": 200, "heavy-hitter": 20}, yaml: `
+			rows: map[string]int{"flow": 60, "hop": 200, "heavy-hitter": 20}, yaml: `
 program: sketchint
 agents: [sketchint]
 traffic: [{name: flows, rate: 8000, flows: 60, udp: 0.3}]

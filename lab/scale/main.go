@@ -266,7 +266,7 @@ func (m *member) deliver(ep *epoch.Epoch) {
 		return
 	}
 	b := table.NewBuilder(list)
-	device, dimension, packets := b.TextKey("device"), b.TextKey("dimension"), b.Uint("state/packets")
+	device, dimension, packets := b.TextKey("node"), b.TextKey("dimension"), b.Uint("state/packets")
 	wrong := m.s.switches - len(ep.Sources)
 	sum := uint64(0)
 	for _, o := range ep.Sources {

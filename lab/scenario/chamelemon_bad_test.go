@@ -21,7 +21,7 @@ import (
 
 // messages are the reports of a run about bad input: alerts over gNMI, and the log.
 type messages struct {
-	epochs []map[string]string // the texts of the alerts that are active after each epoch, by subject and kind
+	epochs []map[string]string // the texts of the alerts that are active after each epoch, by location and kind
 	testkit.Log
 }
 
@@ -37,7 +37,7 @@ func leaves(t *testing.T, addr string, elems ...string) map[string]string {
 		name := ""
 		for _, e := range u.GetPath().GetElem() {
 			name += "/" + e.GetName()
-			for _, k := range []string{"subject", "kind", "device", "name", "switch", "link", "element", "flow"} {
+			for _, k := range []string{"location", "kind", "node", "dimension", "name", "link", "flow"} {
 				if v, ok := e.GetKey()[k]; ok {
 					name += "[" + v + "]"
 				}

@@ -360,7 +360,7 @@ func TestPluginKilledBetweenShortEpochs(t *testing.T) {
 func TestMissingAndLateSwitchesAreShown(t *testing.T) {
 	r := newRig(t, true)
 	r.play(3)
-	of := func(leaf string) string { return r.leaf("/collector/devices/device[name=edge1-1]", leaf) }
+	of := func(leaf string) string { return r.leaf("/collector/devices/device[node=edge1-1]", leaf) }
 	epochs := func(leaf string) string { return r.leaf("/collector/epoch/state", leaf) }
 	well := func() {
 		t.Helper()

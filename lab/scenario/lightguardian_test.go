@@ -162,7 +162,7 @@ expect:
 	for _, external := range [][]string{nil, {"edge", "transit"}} {
 		last := map[string]string{}
 		r := playWith(t, s, scenario.Options{Virtual: true, BMv2: external, OnEpoch: func(run *scenario.Run) error {
-			for _, list := range []string{"flows", "hops", "coverage", "switches", "hosts"} {
+			for _, list := range []string{"flows", "hops", "coverage", "node-summaries", "hosts"} {
 				maps.Copy(last, leaves(t, run.Address(), "lightguardian", list))
 			}
 			return nil

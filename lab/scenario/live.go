@@ -248,7 +248,8 @@ func (l *Live) add(ctx context.Context, rep *collector.Report) error {
 		return err
 	}
 	now := l.port.Stats()
-	e := LiveEpoch{EpochScore: epochOf(rep, l.o.Logger), Results: score.Read(leaves, score.DefaultMarker, rep.Number),
+	e := LiveEpoch{EpochScore: epochOf(rep, l.o.Logger), Results: score.Read(leaves, score.DefaultMarker, rep.Number,
+		[]string{"node", "dimension"}),
 		Frames: now.Received - l.before.Received, Lost: now.Lost + now.Truncated - l.before.Lost - l.before.Truncated}
 	l.before = now
 	l.whole = l.whole && e.whole()

@@ -26,9 +26,9 @@ type Scoring struct {
 	Plugin string `yaml:"plugin" required:"the name of a plugin of algorithms"`
 	// Root is the container of all results of the plugin. Its summary/state has the leaf last-epoch.
 	Root string `yaml:"root" required:"the name of the plugin's top container"`
-	// Summary is a list with the key device, which has one row for each switch.
+	// Summary is a list with the key node, which has one row for each switch.
 	Summary string `yaml:"summary" required:"the path below root of a list with a row for each switch"`
-	// Network states that the results are those of the network, not of single switches: the key device
+	// Network states that the results are those of the network, not of single switches: the key node
 	// is "network", and the packets are those that entered the network; if only hosts measure, those
 	// that arrived at hosts.
 	Network bool `yaml:"network" default:"false"`
@@ -37,7 +37,7 @@ type Scoring struct {
 }
 
 // OwnMeasure compares a list of a plugin with a named ground truth, at each switch. The list has
-// the keys device and flow, and dimension if there are Dimensions. A flow is the text of its
+// the keys node and flow, and dimension if there are Dimensions. A flow is the text of its
 // fields, joined by commas.
 type OwnMeasure struct {
 	// Name is the name of the measure, for expect and the report.
@@ -79,7 +79,7 @@ func (s *Scenario) algorithms() []score.Algorithm {
 // algorithm returns the plugin's scoring.
 func (c *Scoring) algorithm() score.Algorithm {
 	summary := c.Summary[strings.LastIndexByte(c.Summary, '/')+1:]
-	a := score.Algorithm{Plugin: c.Plugin, Root: c.Root, Summary: summary, Lost: c.Plugin + "-lost",
+	a := score.Algorithm{Plugin: c.Plugin, Root: c.Root, ViewKeys: []string{"node", "dimension"}, Summary: summary, Lost: c.Plugin + "-lost",
 		Report: []string{summary}}
 	for _, m := range c.Measures {
 		a.Measures = append(a.Measures, score.Measure{Name: m.Name, List: m.List, Stat: ownStats[m.Stat],

@@ -254,7 +254,7 @@ func TestThirdPartyPluginIsServed(t *testing.T) {
 		t.Errorf("acme-hello is not among the models: %v", capabilities.GetSupportedModels())
 	}
 	fill := &gnmi.Path{Elem: []*gnmi.PathElem{
-		{Name: "hello"}, {Name: "arrays"}, {Name: "array", Key: map[string]string{"device": "leaf1"}}, {Name: "state"},
+		{Name: "hello"}, {Name: "arrays"}, {Name: "array", Key: map[string]string{"node": "leaf1"}}, {Name: "state"},
 		{Name: "used-cells"},
 	}}
 	updates, err := once(t, c, fill)

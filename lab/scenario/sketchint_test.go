@@ -129,7 +129,7 @@ func compareWithBMv2(t *testing.T, s *scenario.Scenario) {
 		all := map[string]string{}
 		r := playWith(t, s, scenario.Options{Virtual: true, BMv2: external, OnEpoch: func(run *scenario.Run) error {
 			epoch := len(run.Report().Epochs)
-			for _, list := range []string{"flows", "heavy-hitters", "heavy-changes", "switches", "measurements", "hosts",
+			for _, list := range []string{"flows", "heavy-hitters", "heavy-changes", "switches", "node-summaries", "hosts",
 				"sources"} {
 				for at, value := range leaves(t, run.Address(), "sketchint", list) {
 					all[fmt.Sprintf("epoch %d of the run: %s", epoch, at)] = value
@@ -139,7 +139,7 @@ func compareWithBMv2(t *testing.T, s *scenario.Scenario) {
 		}})
 		check(t, r, s.Epochs)
 		maps.DeleteFunc(all, func(at, _ string) bool {
-			return strings.HasSuffix(at, "/latency") || strings.HasSuffix(at, "/worst") || strings.Contains(at, "inflated") ||
+			return strings.HasSuffix(at, "/latency-avg") || strings.HasSuffix(at, "/latency-max") || strings.Contains(at, "inflated") ||
 				strings.HasSuffix(at, "/epoch")
 		})
 		results = append(results, all)

@@ -138,9 +138,9 @@ func TestDiscovery(t *testing.T) {
 		o.wait("netsketch", at+"/peer-discovered", peer)
 	}
 	for i, d := range o.net.Devices() {
-		o.wait("netsketch", "/collector/devices/device[name="+d.Name+"]/state/device-id", fmt.Sprint(i+1))
-		o.wait("netsketch", "/collector/devices/device[name="+d.Name+"]/state/connection", "READY")
-		o.wait("netsketch", "/collector/devices/device[name="+d.Name+"]/gnmi/state/connection", "SYNCED")
+		o.wait("netsketch", "/collector/devices/device[node="+d.Name+"]/state/device-id", fmt.Sprint(i+1))
+		o.wait("netsketch", "/collector/devices/device[node="+d.Name+"]/state/connection", "READY")
+		o.wait("netsketch", "/collector/devices/device[node="+d.Name+"]/gnmi/state/connection", "SYNCED")
 		o.wait(d.Name, "/system/state/hostname", d.Name)
 	}
 	// leaf1 has a route to the host behind leaf2, over the discovered link.
@@ -184,7 +184,7 @@ func TestDiscovery(t *testing.T) {
 	o.wait("spine1", "/interfaces/interface[name=Ethernet2]/state/oper-status", "DOWN")
 	// A switch that dies takes its values with it.
 	o.net.StopSwitch(2)
-	o.wait("netsketch", "/collector/devices/device[name=spine1]/gnmi/state/connection", "DOWN")
+	o.wait("netsketch", "/collector/devices/device[node=spine1]/gnmi/state/connection", "DOWN")
 	o.wait("spine1", "/system/state/hostname", "")
 }
 
@@ -202,8 +202,8 @@ func TestConfiguredLinks(t *testing.T) {
 	o.wait("netsketch", "/collector/links/link[port=leaf1/2]/state/status", "MISMATCH")
 	o.wait("netsketch", "/collector/links/link[port=leaf1/2]/state/peer-discovered", "spine1/1")
 	o.wait("netsketch", "/collector/links/link[port=leaf2/2]/state/status", "CONFIGURED")
-	o.wait("netsketch", "/collector/devices/device[name=leaf2]/state/connection", "READY")
-	o.wait("netsketch", "/collector/devices/device[name=leaf2]/gnmi/state/connection", "")
+	o.wait("netsketch", "/collector/devices/device[node=leaf2]/state/connection", "READY")
+	o.wait("netsketch", "/collector/devices/device[node=leaf2]/gnmi/state/connection", "")
 	o.wait("leaf1", "/interfaces/interface[name=Ethernet2]/state/counters/in-errors", "0")
 	o.wait("leaf2", "/interfaces/interface[name=Ethernet2]/state/oper-status", "")
 }

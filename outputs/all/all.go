@@ -77,7 +77,7 @@ var kinds = map[string]func(config.Output, environment) (outputs.Output, error){
 		}
 		return web.New(o.Name, settings, web.Dependencies{Schema: e.Schema, Querier: e.Collector,
 			Watchable: e.Watchable, Certificates: e.Certificates(), Endpoint: e.endpoint,
-			Measurement: influxdb.Measurement, Tags: influxdb.Tags, Logger: e.logger})
+			Measurement: influxdb.Measurement, Tag: influxdb.Tag, Logger: e.logger})
 	},
 }
 

@@ -75,30 +75,8 @@ func Measurement(list string, keyed bool) string {
 	return name
 }
 
-// deviceTag is the tag with the name of a switch or another device.
-const deviceTag = "device"
-
-// Tags returns the names of the tags for the key columns of a list. A tag has the key's name, but
-// the key with a switch's name has the tag "device", so that one tag selects a switch in all
-// measurements. leaves are the names of the other columns; if a leaf has the name "device", keys
-// keep their names.
-func Tags(list string, keys, leaves []string) []string {
-	tags := make([]string, len(keys))
-	for i, key := range keys {
-		tags[i] = safeName(key)
-	}
-	if slices.Contains(keys, deviceTag) || slices.Contains(leaves, deviceTag) ||
-		slices.Contains(leaves, "state/"+deviceTag) {
-		return tags
-	}
-	for i, key := range keys {
-		if key == "switch" || key == "name" && strings.HasSuffix(list, "/devices/device") {
-			tags[i] = deviceTag
-			break
-		}
-	}
-	return tags
-}
+// Tag returns the name of the tag for a key column of a list.
+func Tag(key string) string { return safeName(key) }
 
 // flowTags are the leaves of grouping flow-ref of netsketch-results. They are tags as well, so that
 // points can be selected and grouped by them. The flow, which is a tag, determines them, so they
@@ -118,8 +96,9 @@ func safeName(name string) string {
 func newLayout(t *table.Table) *layout {
 	l := &layout{measurement: Measurement(t.List, len(t.Keys) > 0), targetName: "target"}
 	taken := map[string]bool{}
-	for i, tag := range Tags(t.List, names(t.Keys), names(t.Values)) {
+	for i := range t.Keys {
 		k := &t.Keys[i]
+		tag := Tag(k.Name)
 		l.tags = append(l.tags, column{tag, k})
 		taken[tag], taken[safeName(k.Name)] = true, true
 	}
@@ -152,13 +131,6 @@ func newLayout(t *table.Table) *layout {
 	}
 	slices.SortFunc(l.fields, func(a, b column) int { return cmp.Compare(a.name, b.name) })
 	return l
-}
-
-func names(columns []table.Column) (names []string) {
-	for i := range columns {
-		names = append(names, columns[i].Name)
-	}
-	return names
 }
 
 // add encodes the rows of a table.

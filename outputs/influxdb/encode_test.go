@@ -51,7 +51,7 @@ func TestLines(t *testing.T) {
 	}{
 		{"a list", table.Table{
 			List: "/netsketch-univmon:univmon/heavy-hitters/heavy-hitter",
-			Keys: []table.Column{table.Strings("device", []string{"leaf 1", "leaf-2"}),
+			Keys: []table.Column{table.Strings("node", []string{"leaf 1", "leaf-2"}),
 				table.Strings("flow", []string{"10.0.0.1,10.0.0.2,tcp,1,80", `a=b\`})},
 			Values: []table.Column{table.Uint64s("state/packets", []uint64{5, math.MaxUint64}),
 				table.Float64s("state/share", []float64{0.5, 1e-7}), table.Strings("state/flow", []string{"x", "y"})},
@@ -154,7 +154,7 @@ func TestMeasurement(t *testing.T) {
 
 func flows(n, from int) *table.Table {
 	b := table.NewBuilder("/netsketch-univmon:univmon/heavy-hitters/heavy-hitter")
-	device, dimension, flow := b.TextKey("device"), b.TextKey("dimension"), b.TextKey("flow")
+	device, dimension, flow := b.TextKey("node"), b.TextKey("dimension"), b.TextKey("flow")
 	rank, packets, share := b.Uint("state/rank"), b.Uint("state/packets"), b.Float("state/share")
 	for i := range n {
 		device.Append(fmt.Sprintf("leaf-%d", i%4))
@@ -245,7 +245,7 @@ func TestSeriesAreBounded(t *testing.T) {
 }
 
 func FuzzEncode(f *testing.F) {
-	f.Add("device", "a b", "state/x", "text", uint64(1))
+	f.Add("node", "a b", "state/x", "text", uint64(1))
 	f.Add("time", `a\`, "time", "\n", uint64(math.MaxUint64))
 	f.Add("", "", "", "", uint64(0))
 	f.Fuzz(func(t *testing.T, key, tag, leaf, text string, n uint64) {
@@ -301,28 +301,19 @@ func BenchmarkEncode(b *testing.B) {
 	b.ReportMetric(float64(rows*b.N)/b.Elapsed().Seconds(), "points/s")
 }
 
-// A switch has the same tag in all measurements, unless the table has a leaf with the tag's name.
+// A tag has the name of its key, but for names that InfluxDB has, and a leaf that repeats a key is
+// no field.
 func TestTags(t *testing.T) {
-	for _, tt := range []struct {
-		list, keys, leaves, want string
-	}{
-		{"/netsketch-univmon:univmon/flows/flow", "device dimension flow", "", "device dimension flow"},
-		{"/netsketch-sketchint:sketchint/latencies/latency", "flow switch", "state/latency", "flow device"},
-		{"/netsketch-collector:collector/devices/device", "name", "state/name", "device"},
-		{"/netsketch-collector:collector/outputs/output", "name", "", "name"},
-		{"/m:x/ys/y", "device switch", "", "device switch"},
-		{"/m:x/ys/y", "switch time", "state/device", "switch time-"},
-		{"/m:x/ys/y", "_field _measurement _other", "state/n", "_field- _measurement- _other"},
-	} {
-		got := Tags(tt.list, strings.Fields(tt.keys), strings.Fields(tt.leaves))
-		if strings.Join(got, " ") != tt.want {
-			t.Errorf("%s[%s]: %s, want %s", tt.list, tt.keys, got, tt.want)
+	for key, want := range map[string]string{"node": "node", "time": "time-", "_field": "_field-",
+		"_measurement": "_measurement-", "_other": "_other"} {
+		if got := Tag(key); got != want {
+			t.Errorf("%s: %s, want %s", key, got, want)
 		}
 	}
-	l := newLayout(&table.Table{List: "/m:x/ys/y", Keys: []table.Column{table.Strings("switch", []string{"s1"})},
-		Values: []table.Column{table.Strings("state/switch", []string{"s1"}), table.Uint64s("state/n", []uint64{1})}})
-	if len(l.fields) != 1 || l.fields[0].name != "n" || l.tags[0].name != "device" {
-		t.Errorf("tags %v, fields %v: expected device and n", l.tags, l.fields)
+	l := newLayout(&table.Table{List: "/m:x/ys/y", Keys: []table.Column{table.Strings("node", []string{"s1"})},
+		Values: []table.Column{table.Strings("state/node", []string{"s1"}), table.Uint64s("state/n", []uint64{1})}})
+	if len(l.fields) != 1 || l.fields[0].name != "n" || l.tags[0].name != "node" {
+		t.Errorf("tags %v, fields %v: expected node and n", l.tags, l.fields)
 	}
 	l = newLayout(&table.Table{List: "/m:x/ys/y", Keys: []table.Column{table.Strings("target", []string{"a"}),
 		table.Strings("gnmi-target", []string{"b"})}})

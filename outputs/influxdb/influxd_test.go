@@ -63,8 +63,8 @@ func TestReadBack(t *testing.T) {
 				row[c] = series.Values[0][i]
 			}
 			key := ""
-			for _, tag := range Tags(tt.t.List, names(tt.t.Keys), nil) {
-				key += "|" + series.Tags[tag]
+			for i := range tt.t.Keys {
+				key += "|" + series.Tags[Tag(tt.t.Keys[i].Name)]
 			}
 			if series.Tags["target"] != "netsketch" {
 				t.Errorf("target %q", series.Tags["target"])

@@ -192,7 +192,7 @@ func (f *fixture) network() {
 		epoch.Uint("state/" + leaf).Append(uint64(1e6) * (10 + f.epoch%5))
 	}
 	hitter := table.NewBuilder("/netsketch-univmon:univmon/heavy-hitters/heavy-hitter")
-	on, dimension, flow := hitter.TextKey("device"), hitter.TextKey("dimension"), hitter.TextKey("flow")
+	on, dimension, flow := hitter.TextKey("node"), hitter.TextKey("dimension"), hitter.TextKey("flow")
 	packets, share := hitter.Uint("state/packets"), hitter.Float("state/share")
 	for i := range hitterRows {
 		on.Append(fmt.Sprintf("leaf%d", i%leaves))
@@ -305,7 +305,7 @@ func TestBrowserValuesMatchGNMI(t *testing.T) {
 		b.until(fmt.Sprintf("document.body.innerText.includes('%d')", 7000+f.epoch))
 		cells := evaluate[[][]string](b,
 			"[...document.querySelectorAll('.tr:not(.head)')].map((r) => [...r.children].map((c) => c.innerText))")
-		path, err := yang.ParsePath("/univmon/heavy-hitters/heavy-hitter[device=leaf7][dimension=src][flow=10.0.0.7]/state/*")
+		path, err := yang.ParsePath("/univmon/heavy-hitters/heavy-hitter[node=leaf7][dimension=src][flow=10.0.0.7]/state/*")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -550,10 +550,10 @@ func TestBrowserNarrow(t *testing.T) {
 func TestBrowserFlow(t *testing.T) {
 	f := start(t, plain())
 	f.network()
-	f.publish("/netsketch-univmon:univmon/node-summaries/node-summary", []string{"device", "dimension"},
-		map[string]any{"device": "network", "dimension": "5-tuple", "state/packets": 1},
-		map[string]any{"device": "network", "dimension": "src", "state/packets": 1},
-		map[string]any{"device": "network", "dimension": "dst+proto", "state/packets": 1})
+	f.publish("/netsketch-univmon:univmon/node-summaries/node-summary", []string{"node", "dimension"},
+		map[string]any{"node": "network", "dimension": "5-tuple", "state/packets": 1},
+		map[string]any{"node": "network", "dimension": "src", "state/packets": 1},
+		map[string]any{"node": "network", "dimension": "dst+proto", "state/packets": 1})
 	f.publish("/acme-probes:probes/sites/site", []string{"site"},
 		map[string]any{"site": "north", "state/port-id": 7}, map[string]any{"site": "south]", "state/port-id": 8})
 	var mu sync.Mutex

@@ -54,8 +54,8 @@ type Dependencies struct {
 	// Measurement returns the name of a list's points in InfluxDB; keyed reports that the list has
 	// keys.
 	Measurement func(list string, keyed bool) string
-	// Tags returns the names of the tags for a list's keys; leaves are its other leaves.
-	Tags   func(list string, keys, leaves []string) []string
+	// Tag returns the name of the tag for a key of a list.
+	Tag    func(key string) string
 	Logger *slog.Logger
 }
 

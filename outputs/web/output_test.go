@@ -125,7 +125,7 @@ func serve(t *testing.T, c Config, modules *yang.Schema, st *store.Store) *fixtu
 		Certificates: certs.New(certs.Options{}),
 		Endpoint:     func() *Endpoint { return &Endpoint{Address: "192.0.2.1:9339", Plaintext: true} },
 		Measurement:  func(list string, keyed bool) string { return fmt.Sprint(list, " ", keyed) },
-		Tags:         func(_ string, keys, _ []string) []string { return keys },
+		Tag:          func(key string) string { return key },
 		Logger:       slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
@@ -157,7 +157,7 @@ func serve(t *testing.T, c Config, modules *yang.Schema, st *store.Store) *fixtu
 func (f *fixture) flows(packets map[string]uint64) {
 	f.t.Helper()
 	b := table.NewBuilder("/netsketch-univmon:univmon/heavy-hitters/heavy-hitter")
-	device, dimension, flow := b.TextKey("device"), b.TextKey("dimension"), b.TextKey("flow")
+	device, dimension, flow := b.TextKey("node"), b.TextKey("dimension"), b.TextKey("flow")
 	value, share := b.Uint("state/packets"), b.Float("state/share")
 	for name := range maps.Keys(packets) {
 		device.Append("leaf1")
@@ -328,7 +328,7 @@ func TestValuesMatchGNMI(t *testing.T) {
 	}
 	check()
 	f.flows(map[string]uint64{"10.0.0.2": 8, "10.0.0.3": 9})
-	entry := "/univmon/heavy-hitters/heavy-hitter[device=leaf1][dimension=src][flow="
+	entry := "/univmon/heavy-hitters/heavy-hitter[node=leaf1][dimension=src][flow="
 	page.until("the rows of the second epoch", func() bool {
 		_, old := page.tree[entry+"10.0.0.1]/state/packets"]
 		return !old && page.tree[entry+"10.0.0.2]/state/packets"] == `"8"` && page.tree[entry+"10.0.0.3]/state/packets"] != ""
@@ -353,7 +353,7 @@ func TestInterval(t *testing.T) {
 	events := 0
 	page.until("the newest value", func() bool {
 		events++
-		return page.tree["/univmon/heavy-hitters/heavy-hitter[device=leaf1][dimension=src][flow=10.0.0.1]/state/packets"] ==
+		return page.tree["/univmon/heavy-hitters/heavy-hitter[node=leaf1][dimension=src][flow=10.0.0.1]/state/packets"] ==
 			fmt.Sprintf(`"%d"`, changes+1)
 	})
 	if events > changes/2 {
@@ -725,7 +725,7 @@ func TestFlowRequests(t *testing.T) {
 	for _, tt := range []struct{ method, path, body, want string }{
 		{"GET", "/api/flow?key=10.0.0.7", "", `{"forms":{"dst":"10.0.0.7","src":"10.0.0.7"},"error":""}`},
 		{"GET", "/api/flow?key=x", "", `{"forms":null,"error":"\"x\" is neither`},
-		{"POST", "/api/get", `{"paths": ["/univmon/flows/flow[device=leaf1][dimension=src][flow=x]"]}`,
+		{"POST", "/api/get", `{"paths": ["/univmon/flows/flow[node=leaf1][dimension=src][flow=x]"]}`,
 			`"code":"FailedPrecondition"`},
 		{"POST", "/api/get", `{"paths": ["/univmom"]}`, `did you mean`},
 		{"GET", "/api/info", "", `"watchable":["/univmon/flows/flow","/probes/probes/probe"]`},

@@ -88,14 +88,9 @@ func (t *tree) node(n *yang.Node) *node {
 	}
 	if l := n.List; l != nil {
 		out.Measurement = t.deps.Measurement(l.Path, len(l.Keys) > 0)
-		var keys, leaves []string
 		for _, k := range l.KeyColumns() {
-			keys = append(keys, k.Name)
+			out.Tags = append(out.Tags, t.deps.Tag(k.Name))
 		}
-		for _, leaf := range l.Leaves {
-			leaves = append(leaves, leaf.Node.Name)
-		}
-		out.Tags = t.deps.Tags(l.Path, keys, leaves)
 	}
 	for _, c := range n.Children() {
 		out.Children = append(out.Children, t.node(c))

@@ -27,7 +27,7 @@ type Network struct {
 
 // Device is one switch.
 type Device struct {
-	Name    string   `json:"name"`              // unique; the key "device" of result lists
+	Name    string   `json:"name"`              // unique; the key "node" of result lists
 	Role    string   `json:"role,omitempty"`    // "edge", "transit", or a role that the operator defines
 	Program string   `json:"program,omitempty"` // name of the program
 	Objects []Object `json:"objects,omitempty"` // arrays that can be read in each epoch

@@ -75,7 +75,7 @@ func (t *Table) each(f func(Column) Column) *Table {
 	return out
 }
 
-// AppendKey appends the row's keys as in a path, "[device=s1][flow=10.0.0.1]", with gNMI's escapes
+// AppendKey appends the row's keys as in a path, "[node=s1][flow=10.0.0.1]", with gNMI's escapes
 // of "]" and "\". For logs and errors.
 func (t *Table) AppendKey(b []byte, row int) []byte {
 	for i := range t.Keys {

@@ -19,7 +19,7 @@ func sample(tb testing.TB, n, flows int) (*Table, [][]any) {
 	tb.Helper()
 	rng := rand.New(rand.NewPCG(1, 2))
 	b := NewBuilder(list)
-	device, flow := b.TextKey("device"), b.TextKey("flow")
+	device, flow := b.TextKey("node"), b.TextKey("flow")
 	packets, delta := b.Uint("state/packets"), b.Int("state/delta")
 	share, up, kind := b.Float("state/share"), b.Bool("state/up"), b.Text("state/kind")
 	rows := make([][]any, n)
@@ -252,7 +252,7 @@ func BenchmarkBuild(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		bd := NewBuilder(list)
-		device, flow, packets := bd.TextKey("device"), bd.TextKey("flow"), bd.Uint("state/packets")
+		device, flow, packets := bd.TextKey("node"), bd.TextKey("flow"), bd.Uint("state/packets")
 		for i, f := range flows {
 			device.Append("leaf-1")
 			flow.Append(f)

@@ -51,7 +51,7 @@ class Busiest:
                 if most >= self.least:
                     rows.append((device, name, values.index(most), most))
         table = serving.Table(LIST)
-        table.key("device", [r[0] for r in rows])
+        table.key("node", [r[0] for r in rows])
         table.key("object", [r[1] for r in rows])
         table.number("state/cell", "uint", [r[2] for r in rows])
         table.number("state/count", "uint", [r[3] for r in rows])

@@ -137,7 +137,7 @@ func summary(host string, s *wire.Settings, r *wire.Report, flows, switches int)
 func flowTable(devices []*device, flows []wire.Flow) (*table.Table, error) {
 	b := table.NewBuilder(flowList)
 	key := b.TextKey("flow")
-	sent, received, switches := b.Uint("state/sent"), b.Uint("state/received-packets"), b.Text("state/switches")
+	sent, received, switches := b.Uint("state/packets"), b.Uint("state/received-packets"), b.Text("state/switches")
 	for i := range flows {
 		f := &flows[i]
 		key.AppendText(&f.Key)
@@ -157,12 +157,12 @@ func flowTable(devices []*device, flows []wire.Flow) (*table.Table, error) {
 func hopTables(s *wire.Settings, devices []*device, flows []wire.Flow) (hops, ranges *table.Table,
 	err error) {
 	h := table.NewBuilder(hopList)
-	key, name := h.TextKey("flow"), h.TextKey("switch")
+	key, name := h.TextKey("flow"), h.TextKey("node")
 	carrier, packets, received := h.Bool("state/carrier"), h.Uint("state/packets"), h.Float("state/received")
 	gap, last := h.Uint("state/gap"), h.Uint("state/last-arrival")
 	d := table.NewBuilder(delayList)
-	dKey, dName, from := d.TextKey("flow"), d.TextKey("switch"), d.UintKey("from")
-	to, dPackets := d.Uint("state/to"), d.Uint("state/packets")
+	dKey, dName, lower := d.TextKey("flow"), d.TextKey("node"), d.UintKey("lower")
+	upper, dPackets := d.Uint("state/upper"), d.Uint("state/packets")
 	var binary []byte
 	var delays []uint32
 	for i := range flows {
@@ -196,10 +196,10 @@ func hopTables(s *wire.Settings, devices []*device, flows []wire.Flow) (hops, ra
 				}
 				dKey.Append(text)
 				dName.Append(x.name)
-				from.Append(low)
+				lower.Append(low)
 				dPackets.Append(uint64(n))
 				if j < len(s.Sketch.Delays) {
-					to.Append(uint64(s.Sketch.Delays[j]) * 1000)
+					upper.Append(uint64(s.Sketch.Delays[j]) * 1000)
 				}
 			}
 		}
@@ -212,7 +212,7 @@ func hopTables(s *wire.Settings, devices []*device, flows []wire.Flow) (hops, ra
 
 func switchTable(devices []*device) (*table.Table, error) {
 	b := table.NewBuilder(switchList)
-	name, id := b.TextKey("switch"), b.Uint("state/device-id")
+	name, id := b.TextKey("node"), b.Uint("state/device-id")
 	interval, columns := b.Uint("state/interval"), b.Uint("state/columns")
 	got, received, old := b.Uint("state/received-columns"), b.Float("state/received"), b.Uint("state/old-sketchlets")
 	for _, d := range devices {

@@ -149,22 +149,22 @@ func TestLocal(t *testing.T) {
 	address := start(t, columns)
 	key := keyOf(t, 7)
 	all := get(t, address, "/host")
-	hop := fmt.Sprintf("/host/hops/hop[flow=%s][switch=s1]/state/", key)
+	hop := fmt.Sprintf("/host/hops/hop[flow=%s][node=s1]/state/", key)
 	for leaf, want := range map[string]string{
-		"/host/summary/state/name": `string_val:"h1"`, "/host/summary/state/epoch": "uint_val:12",
+		"/host/summary/state/node": `string_val:"h1"`, "/host/summary/state/epoch": "uint_val:12",
 		"/host/summary/state/sketchlets": "uint_val:66", "/host/summary/state/flows": "uint_val:2",
 		"/host/summary/state/omitted-flows":                                  "uint_val:0",
 		fmt.Sprintf("/host/flows/flow[flow=%s]/state/received-packets", key): "uint_val:65",
 		fmt.Sprintf("/host/flows/flow[flow=%s]/state/switches", key):         `string_val:"s1"`,
 		hop + "packets": "uint_val:10", hop + "carrier": "bool_val:true", hop + "received": "double_val:1",
 		hop + "gap": "uint_val:800000", hop + "last-arrival": "uint_val:7200000",
-		fmt.Sprintf("/host/delays/delay[flow=%s][from=50000][switch=s1]/state/packets", key):  "uint_val:2",
-		fmt.Sprintf("/host/delays/delay[flow=%s][from=100000][switch=s1]/state/to", key):      "uint_val:200000",
-		fmt.Sprintf("/host/delays/delay[flow=%s][from=200000][switch=s1]/state/packets", key): "uint_val:3",
-		"/host/switches/switch[switch=s1]/state/received-columns":                             "uint_val:64",
-		"/host/switches/switch[switch=s1]/state/old-sketchlets":                               "uint_val:1",
-		"/host/switches/switch[switch=s1]/state/interval":                                     "uint_val:5",
-		"/host/switches/switch[switch=s2]/state/received":                                     "double_val:0.015625",
+		fmt.Sprintf("/host/delays/delay[flow=%s][lower=50000][node=s1]/state/packets", key):  "uint_val:2",
+		fmt.Sprintf("/host/delays/delay[flow=%s][lower=100000][node=s1]/state/upper", key):   "uint_val:200000",
+		fmt.Sprintf("/host/delays/delay[flow=%s][lower=200000][node=s1]/state/packets", key): "uint_val:3",
+		"/host/switches/switch[node=s1]/state/received-columns":                              "uint_val:64",
+		"/host/switches/switch[node=s1]/state/old-sketchlets":                                "uint_val:1",
+		"/host/switches/switch[node=s1]/state/interval":                                      "uint_val:5",
+		"/host/switches/switch[node=s2]/state/received":                                      "double_val:0.015625",
 	} {
 		if all[leaf] != want {
 			t.Errorf("%s: %s, want %s", leaf, all[leaf], want)
@@ -181,7 +181,7 @@ func TestLocal(t *testing.T) {
 func TestPartial(t *testing.T) {
 	address := start(t, 0)
 	got := get(t, address, "/host/switches")
-	if got["/host/switches/switch[switch=s1]/state/received-columns"] != "uint_val:1" {
+	if got["/host/switches/switch[node=s1]/state/received-columns"] != "uint_val:1" {
 		t.Errorf("%v", got)
 	}
 	all := get(t, address, "/host")

@@ -109,23 +109,23 @@ func Measure(r *sdk.Results) (*Measured, error) {
 		failed := e["decoded"] == "false"
 		switch e["part"] {
 		case "HH":
-			m.FailedHH = m.FailedHH || failed && e["device"] != Network
+			m.FailedHH = m.FailedHH || failed && e["node"] != Network
 		case "HL":
-			m.FailedHL = m.FailedHL || failed && e["device"] == Network
+			m.FailedHL = m.FailedHL || failed && e["node"] == Network
 		case "LL":
-			m.FailedLL = m.FailedLL || failed && e["device"] == Network
+			m.FailedLL = m.FailedLL || failed && e["node"] == Network
 		}
 		if e["family"] != "IPV4" {
 			continue
 		}
 		buckets, flows, load := read.number(e, "buckets"), read.number(e, "flows"), read.number(e, "load-factor")
 		switch part := e["part"]; {
-		case part == "HH" && e["device"] != Network:
+		case part == "HH" && e["node"] != Network:
 			m.HH, m.LoadHH, m.BucketsHH = m.HH+flows, m.LoadHH+load, buckets
 			hh++
-		case part == "HL" && e["device"] == Network:
+		case part == "HL" && e["node"] == Network:
 			m.HL, m.LoadHL, m.BucketsHL = flows, load, buckets
-		case part == "LL" && e["device"] == Network:
+		case part == "LL" && e["node"] == Network:
 			m.LL, m.LoadLL, m.BucketsLL = flows, load, buckets
 		}
 	}

@@ -263,7 +263,7 @@ func TestSoftSwitch(t *testing.T) {
 		results := p.seal()
 		attention := read(t, results, "attention")[0]
 		t.Logf("epoch %d: %d packets, %d flows lost some; %v", epoch, sent, len(p.lost), attention)
-		if got := read(t, results, "node-summaries/node-summary"); got[0]["device"] != plugin.Network ||
+		if got := read(t, results, "node-summaries/node-summary"); got[0]["node"] != plugin.Network ||
 			got[0]["packets"] != fmt.Sprint(sent) {
 			t.Errorf("epoch %d: %d packets sent, published %v", epoch, sent, got[0])
 		}

@@ -94,7 +94,7 @@ func accumulate(t *testing.T, c chamelemon.Config) map[string]float64 {
 		if epoch == 9 {
 			for i := 0; i < len(flows); i += 8 {
 				e.Watched = append(e.Watched, sdk.RowKey{List: chamelemon.Root + "flows/flow",
-					Keys: map[string]string{"device": chamelemon.Network, "flow": flows[i].Key.String()}})
+					Keys: map[string]string{"node": chamelemon.Network, "flow": flows[i].Key.String()}})
 			}
 		}
 		if results, err = p.Analyze(ctx, e); err != nil {
@@ -148,12 +148,12 @@ func scores(t *testing.T, results *sdk.Results, flows []chamelemon.Flow, before 
 	var hitters, changes Score
 	published, publishedChange := make(map[int]bool), make(map[int]bool)
 	for _, row := range chamelemon.Rows(results, chamelemon.HitterList) {
-		if row["device"] == chamelemon.Network {
+		if row["node"] == chamelemon.Network {
 			published[index[row["flow"]]] = true
 		}
 	}
 	for _, row := range chamelemon.Rows(results, chamelemon.Root+"heavy-changes/heavy-change") {
-		if row["device"] == chamelemon.Network {
+		if row["node"] == chamelemon.Network {
 			publishedChange[index[row["flow"]]] = true
 		}
 	}
@@ -164,7 +164,7 @@ func scores(t *testing.T, results *sdk.Results, flows []chamelemon.Flow, before 
 	}
 	out["heavy hitters F1"], out["heavy changes F1"] = hitters.F1(), changes.F1()
 	for _, row := range chamelemon.Rows(results, chamelemon.SummaryList) {
-		if row["device"] == chamelemon.Network {
+		if row["node"] == chamelemon.Network {
 			out["cardinality RE"] = math.Abs(number(row, "distinct-flows")/float64(len(flows)) - 1)
 			entropy := math.Log2(total) - squares/total
 			out["entropy RE"] = math.Abs(number(row, "entropy")/entropy - 1)
@@ -172,8 +172,8 @@ func scores(t *testing.T, results *sdk.Results, flows []chamelemon.Flow, before 
 	}
 	difference, sum := 0.0, float64(len(flows))
 	for _, row := range chamelemon.Rows(results, chamelemon.Root+"distributions/range") {
-		if row["device"] == chamelemon.Network {
-			first := number(row, "from")
+		if row["node"] == chamelemon.Network {
+			first := number(row, "lower")
 			difference += math.Abs(number(row, "flows") - truth[first])
 			sum += number(row, "flows")
 			delete(truth, first)

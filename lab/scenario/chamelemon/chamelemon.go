@@ -59,7 +59,8 @@ func Algorithm() score.Algorithm {
 	heavy.Truth, heavy.Where = "heavy-victim", map[string]string{"kind": "HEAVY"}
 	return score.Algorithm{
 		Plugin: "chamelemon", Root: "chamelemon",
-		Summary: "node-summary", Status: "status", Lost: LostResults, FalseClaims: FalseClaims, Claims: claims(),
+		ViewKeys: []string{"node"},
+		Summary:  "node-summary", Status: "status", Lost: LostResults, FalseClaims: FalseClaims, Claims: claims(),
 		GroundTruth: groundTruth,
 		Views: func(s *score.Setting) []score.View {
 			views := []score.View{network}
@@ -72,7 +73,7 @@ func Algorithm() score.Algorithm {
 			lost(VictimF1, "victim", score.F1), lost(VictimPrecision, "victim", score.Precision),
 			lost(VictimRecall, "victim", score.Recall),
 			lost(VictimsExact, "victim", score.Correct, "lost-packets"),
-			lost(VictimEnds, "victim", score.FoundCorrect, "entry", "exit"),
+			lost(VictimEnds, "victim", score.FoundCorrect, "entry-node", "exit-node"),
 			lost(VictimSizeARE, "victim", score.FoundError, "packets"),
 			lost(LostPacketsError, "victim", score.SumError, "lost-packets"),
 			lost(VictimsCountError, "attention", score.RelativeError, "victims"), heavy,
@@ -133,7 +134,7 @@ func watch(e *score.Epoch) (rows []*gnmi.Path) {
 			for _, device := range []string{name, score.Network} {
 				rows = append(rows, &gnmi.Path{Elem: []*gnmi.PathElem{
 					{Name: "chamelemon"}, {Name: "flows"},
-					{Name: "flow", Key: map[string]string{"device": device, "flow": key}},
+					{Name: "flow", Key: map[string]string{"node": device, "flow": key}},
 				}})
 			}
 		}

@@ -87,9 +87,9 @@ func epoch(t *testing.T) (*score.Epoch, map[string]map[string]any) {
 		"attention": {"network-state": "HEALTHY", "next-state": "HEALTHY",
 			"decoded": true, "settled": true, "low-threshold": 1, "highest-threshold": 1, "victims": 2},
 		"victims/victim?flow=" + flowA: {"lost-packets": 2, "exact": true, "kind": "HEAVY", "packets": 5,
-			"entry": "e1", "exit": "e2"},
+			"entry-node": "e1", "exit-node": "e2"},
 		"victims/victim?flow=" + flowB: {"lost-packets": 1, "exact": true, "kind": "HEAVY", "packets": 3,
-			"entry": "e1", "exit": "e2"},
+			"entry-node": "e1", "exit-node": "e2"},
 		"summary":                               {"last-epoch": 7},
 		"node-summaries/node-summary?device=e1": summary(8), "node-summaries/node-summary?device=e2": summary(4),
 		"node-summaries/node-summary?device=network": network,
@@ -201,9 +201,9 @@ func TestFalseClaims(t *testing.T) {
 		"no victim": {"victims/victim?flow=" + flowC, map[string]any{"lost-packets": 9, "exact": true},
 			"true value is 0"},
 		"a victim missing": {"victims/victim?flow=" + flowB, nil, "1 of 2 are right"},
-		"entry": {"victims/victim?flow=" + flowA, map[string]any{"entry": "e2"},
+		"entry": {"victims/victim?flow=" + flowA, map[string]any{"entry-node": "e2"},
 			"with e2; the true value is e1"},
-		"exit": {"victims/victim?flow=" + flowA, map[string]any{"exit": "e1"},
+		"exit": {"victims/victim?flow=" + flowA, map[string]any{"exit-node": "e1"},
 			"with e1; the true value is e2"},
 		"flows": {"node-summaries/node-summary?device=e2", map[string]any{"flows-exact": true}, "flows-exact is true"},
 		"watched": {"flows/flow?device=e1&flow=" + flowA,
@@ -280,7 +280,7 @@ func TestDistribution(t *testing.T) {
 	}
 	published := score.Tables{}
 	for from, r := range map[string][2]float64{"1": {1, 2}, "2": {2, 2}, "33": {64, 1}} {
-		published.Rows("range", network).Add(from, score.Leaves{"to": score.Number(r[0]), "flows": score.Number(r[1])})
+		published.Rows("range", network).Add(from, score.Leaves{"upper": score.Number(r[0]), "flows": score.Number(r[1])})
 	}
 	v := view{score.Tables{}, published, network, now}
 	v.distribution()

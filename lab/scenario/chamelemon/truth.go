@@ -122,7 +122,7 @@ func (v *view) distribution() {
 	for key, row := range published {
 		x := sizes{key: key}
 		if _, err := fmt.Sscan(key, &x.from); err == nil {
-			x.to = uint64(row.Value("to"))
+			x.to = uint64(row.Value("upper"))
 			ranges = append(ranges, x)
 		}
 	}
@@ -160,10 +160,10 @@ func losses(t score.Tables, e *score.Epoch) {
 	victims, heavy := t.Rows("victim", network), t.Rows("heavy-victim", network)
 	for k, n := range lost {
 		key, leaves := k.String(), score.Leaves{"lost-packets": score.Number(n),
-			"exit": score.Text(e.Home(k.DstAddr()))}
+			"exit-node": score.Text(e.Home(k.DstAddr()))}
 		for device, d := range e.Truth.Devices {
 			if d.Lost[k] > 0 {
-				leaves["entry"] = score.Text(device)
+				leaves["entry-node"] = score.Text(device)
 			}
 		}
 		if size := e.Truth.Network[k]; size > 0 {
@@ -188,7 +188,7 @@ func losses(t score.Tables, e *score.Epoch) {
 func claims() []score.Claim {
 	return []score.Claim{
 		{List: "victim", If: "exact", Leaves: []string{"lost-packets"}},
-		{List: "victim", Leaves: []string{"entry", "exit"}},
+		{List: "victim", Leaves: []string{"entry-node", "exit-node"}},
 		{List: "node-summary", If: "packets-exact", Leaves: []string{"packets"}},
 		{List: "node-summary", If: "flows-exact", Leaves: []string{"distinct-flows"}},
 		{List: "node-summary", If: "flows-exact", Leaves: []string{"entropy"}, Tolerance: 1e-5}, // published with six digits

@@ -31,7 +31,7 @@ type File struct {
 var truthColumns = []rowfile.Column{
 	{Name: "seed", Node: parquet.Uint(64)},
 	{Name: "epoch", Node: parquet.Uint(64)},
-	{Name: "device", Node: rowfile.Text()},
+	{Name: "node", Node: rowfile.Text()},
 	{Name: "src", Node: rowfile.Text()},
 	{Name: "dst", Node: rowfile.Text()},
 	{Name: "protocol", Node: parquet.Uint(8)},
@@ -82,7 +82,7 @@ func (g *File) Begin(values []string, seed uint64) {
 }
 
 // Write writes one row for each flow at each switch, in the order of names and flows, and one for
-// each flow that entered the network, whose device is "network". If only hosts measure, the packets
+// each flow that entered the network, whose node is "network". If only hosts measure, the packets
 // are those that arrived at hosts, and the rows are in the order of flows.
 func (g *File) Write(epoch uint64, actual *score.Truth) (err error) {
 	row := func(device string, k flow.Key, packets uint64, rest ...any) {

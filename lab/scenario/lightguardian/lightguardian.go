@@ -46,7 +46,7 @@ const (
 	hops     = "hop"
 	delays   = "delay"
 	faults   = "fault"
-	switches = "switch"
+	switches = "node-summary"
 	ranges   = "range"
 	alerts   = "alert"
 )
@@ -80,7 +80,7 @@ func Algorithm() score.Algorithm {
 		of(HopSizeARE, hops, score.FoundError, "packets"),
 		of(DelayARE, delays, score.FoundError, "packets"),
 		of(GapARE, hops, score.FoundError, "gap"),
-		of(FlowsError, switches, score.FoundError, "flows"),
+		of(FlowsError, switches, score.FoundError, "distinct-flows"),
 		of(EntropyError, switches, score.FoundError, "entropy"),
 		of(PacketsError, switches, score.FoundError, "packets"),
 		of(DistributionErr, ranges, score.WMRE, "flows"),

@@ -314,7 +314,7 @@ func (x *exact) switches() {
 			counts[k] = n.Packets
 			sizes[1<<(bits.Len64(n.Packets)-1)]++
 		}
-		x.rows(switches).Add(name, score.Leaves{"flows": score.Number(len(counts)),
+		x.rows(switches).Add(name, score.Leaves{"distinct-flows": score.Number(len(counts)),
 			"packets": score.Number(counts.Packets()), "entropy": score.Number(counts.Entropy())})
 		for first, n := range sizes {
 			x.rows(ranges).Add(fmt.Sprintf("%d/%s", first, name), score.Leaves{"flows": score.Number(n)})

@@ -6,7 +6,6 @@
 package omnimon
 
 import (
-	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
@@ -85,7 +84,7 @@ func Algorithm() score.Algorithm {
 			of(FlowsExact, flows, score.Some(score.FoundCorrect), "packets", "bytes", "received-packets", "received-bytes",
 				"lost-packets"),
 			of(HopsPublished, hops, score.Some(score.Recall)),
-			of(HopsExact, hops, score.Some(score.FoundCorrect), "switch", "packets-low", "packets-high", "bytes"),
+			of(HopsExact, hops, score.Some(score.FoundCorrect), "position", "packets-low", "packets-high", "bytes"),
 			of(LossF1, losses, score.F1),
 			of(LossesExact, losses, score.Correct, "lost-low", "lost-high", "lost-bytes"),
 			of(SwitchesExact, switches, score.Correct, "lost-low", "lost-high"),
@@ -99,7 +98,7 @@ func Algorithm() score.Algorithm {
 		},
 		Claims: claims,
 		Report: []string{summary, switches, links, "alert"},
-		Top: []score.Top{{Title: "lost packets, by element and flow", List: losses, Leaf: "lost-low", Rows: rows,
+		Top: []score.Top{{Title: "lost packets, by flow and location", List: losses, Leaf: "lost-low", Rows: rows,
 			Shown: rows}},
 		Screen: score.Screen{
 			Columns: []score.Column{
@@ -153,7 +152,7 @@ func tables(e *score.Epoch) score.Tables {
 		lost += n.Packets
 		byFlow[l.Flow] += n.Packets
 		byElement[l.Element] += n.Packets
-		row := t.Rows(losses, network).Add(l.Element+"/"+l.Flow.String(), bounds(n.Packets))
+		row := t.Rows(losses, network).Add(l.Flow.String()+"/"+l.Element, bounds(n.Packets))
 		row.Leaves["lost-bytes"] = score.Number(n.Bytes)
 	}
 	t.Rows(losses, network) // without losses no row may be published
@@ -167,8 +166,8 @@ func tables(e *score.Epoch) score.Tables {
 			"lost-packets": score.Number(byFlow[k])})
 	}
 	for h, n := range j.Entered {
-		t.Rows(hops, network).Add(fmt.Sprintf("%v/%d", h.Flow, h.Number), score.Leaves{
-			"switch": score.Text(h.Switch), "bytes": score.Number(n.Bytes),
+		t.Rows(hops, network).Add(h.Flow.String()+"/"+h.Switch, score.Leaves{
+			"position": score.Number(uint64(h.Number) + 1), "bytes": score.Number(n.Bytes),
 			"packets-low": score.Number(n.Packets), "packets-high": score.Number(n.Packets)})
 	}
 	linkFlows(e, t.Rows(linkRows, network), network)
@@ -195,7 +194,7 @@ func linkFlows(e *score.Epoch, out score.Rows, network score.View) {
 	hosts := map[netip.Addr]string{}
 	for key, row := range e.Published[flows][network] {
 		if k, err := flow.Parse(flow.FiveTuple, key); err == nil {
-			hosts[k.SrcAddr()], hosts[k.DstAddr()] = row.Text("source"), row.Text("destination")
+			hosts[k.SrcAddr()], hosts[k.DstAddr()] = row.Text("source-node"), row.Text("destination-node")
 		}
 	}
 	j, sent := e.Truth.Journal, map[truth.Loss]uint64{}

@@ -133,7 +133,7 @@ func TestRead(t *testing.T) {
 		}
 		return l
 	}
-	a := map[string]string{"device": "leaf1", "dimension": "src", "part": "hl", "family": "ipv4"}
+	a := map[string]string{"node": "leaf1", "dimension": "src", "part": "hl", "family": "ipv4"}
 	leaves := []Leaf{
 		leaf(Text("full"), "encoder", a, "state", "status"),
 		leaf(Text("hl"), "encoder", a, "part"),
@@ -143,7 +143,7 @@ func TestRead(t *testing.T) {
 		{Path: []*gnmi.PathElem{{Name: "x"}, {Name: "settled"}, {Name: "losses"}, {Name: "loss"}, {Name: "state"},
 			{Name: "lost"}}, Value: Number(3)},
 	}
-	got := Read(leaves, DefaultMarker, 7)
+	got := Read(leaves, DefaultMarker, 7, []string{"node", "dimension"})
 	row := got.Row("encoder", View{"leaf1", "src"}, "ipv4/hl")
 	if row.Text("status") != "full" || len(got["encoder"][View{"leaf1", "src"}]) != 1 || len(row.Leaves) != 1 {
 		t.Errorf("%+v", got["encoder"])
@@ -151,7 +151,7 @@ func TestRead(t *testing.T) {
 	if !got.Row("attention", View{Device: Network}, "").Is("decoded") {
 		t.Errorf("%+v", got["attention"])
 	}
-	if of8 := Read(leaves, DefaultMarker, 8); len(of8) != 1 || of8["settled/loss"] == nil {
+	if of8 := Read(leaves, DefaultMarker, 8, nil); len(of8) != 1 || of8["settled/loss"] == nil {
 		t.Errorf("results of epoch 7 are those of epoch 8, too: %+v", of8)
 	}
 }
@@ -188,7 +188,7 @@ func TestScorer(t *testing.T) {
 		for name, v := range map[string]float64{"n": n, "exact": float64(i / 2)} {
 			if n >= 0 {
 				e.Leaves = append(e.Leaves, Leaf{Path: []*gnmi.PathElem{{Name: "node-summary",
-					Key: map[string]string{"device": "leaf1"}}, {Name: "state"}, {Name: name}}, Value: Number(v)})
+					Key: map[string]string{"node": "leaf1"}}, {Name: "state"}, {Name: name}}, Value: Number(v)})
 			}
 		}
 		r := s.Score(e)

@@ -49,7 +49,7 @@ func (s *Scorer) History() *History { return &s.history }
 func (s *Scorer) Score(e *Epoch) *Result {
 	a := s.algorithm
 	e.Setting, e.Before = s.history.Setting, s.before
-	e.Published = Read(e.Leaves, cmp.Or(s.algorithm.Marker, DefaultMarker), e.Number)
+	e.Published = Read(e.Leaves, cmp.Or(s.algorithm.Marker, DefaultMarker), e.Number, s.algorithm.ViewKeys)
 	actual := s.truth(e)
 	r := &Result{Index: e.Index, Status: e.Status}
 	s.missing(r, e, actual)

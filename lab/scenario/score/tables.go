@@ -15,7 +15,7 @@ import (
 // Network is the device of results about the whole network.
 const Network = "network"
 
-// View names the subject of rows: a switch or the network and, in lists that have it, a dimension.
+// View names what rows are about: a switch or the network and, in lists that have it, a dimension.
 type View struct{ Device, Dimension string }
 
 // String returns "leaf1 src".
@@ -99,8 +99,8 @@ func Near(value, threshold float64) bool {
 	return value >= threshold/Margin && value < threshold*Margin
 }
 
-// Rows are the rows of one view by their keys other than device and dimension, joined with "/" in
-// the order of the keys' names; "" is the only row of a view.
+// Rows are the rows of one view by their other keys, joined with "/" in the order of the keys'
+// names; "" is the only row of a view.
 type Rows map[string]*Row
 
 // where returns the rows with the given texts, by leaf.
@@ -179,8 +179,8 @@ const DefaultMarker = "last-epoch"
 
 // Read arranges the leaves of one epoch: …/LIST[keys]/state/LEAF and …/CONTAINER/state/LEAF. Lists
 // below the container Settled are named settled/LIST. If the leaf marker of the container summary
-// has the number of another epoch, Read drops all other lists.
-func Read(leaves []Leaf, marker string, epoch uint64) Tables {
+// has the number of another epoch, Read drops all other lists. viewKeys are the keys that name views.
+func Read(leaves []Leaf, marker string, epoch uint64, viewKeys []string) Tables {
 	t := Tables{}
 	for i := range leaves {
 		p := leaves[i].Path
@@ -188,7 +188,7 @@ func Read(leaves []Leaf, marker string, epoch uint64) Tables {
 			continue // the key leaves next to the state container
 		}
 		entry := p[len(p)-3]
-		view, key := keysOf(entry.GetKey())
+		view, key := keysOf(entry.GetKey(), viewKeys)
 		name := entry.GetName()
 		if len(p) > 4 && p[1].GetName() == Settled {
 			name = Settled + "/" + name
@@ -205,17 +205,17 @@ func Read(leaves []Leaf, marker string, epoch uint64) Tables {
 	return t
 }
 
-// keysOf splits the keys of a list entry. Entries without a device are about the network.
-func keysOf(keys map[string]string) (View, string) {
+// keysOf splits the keys of a list entry. Entries without a node are about the network.
+func keysOf(keys map[string]string, viewKeys []string) (View, string) {
 	view := View{Device: Network}
 	var rest []string
 	for _, name := range slices.Sorted(maps.Keys(keys)) {
-		switch name {
-		case "device":
+		switch inView := slices.Contains(viewKeys, name); {
+		case name == "node" && inView:
 			view.Device = keys[name]
-		case "dimension":
+		case name == "dimension" && inView:
 			view.Dimension = keys[name]
-		default:
+		case name != "dimension":
 			rest = append(rest, keys[name])
 		}
 	}

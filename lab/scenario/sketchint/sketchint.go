@@ -44,7 +44,7 @@ const (
 const (
 	summary     = "summary"
 	flows       = "flow"
-	latencies   = "latency"
+	hops        = "hop"
 	inflations  = "inflation"
 	hitters     = "heavy-hitter"
 	changes     = "heavy-change"
@@ -71,7 +71,7 @@ func Algorithm() score.Algorithm {
 		Views:       func(*score.Setting) []score.View { return []score.View{network} },
 		GroundTruth: groundTruth,
 		Measures: []score.Measure{
-			of(LatencyARE, latencies, score.FoundError, "latency"),
+			of(LatencyARE, hops, score.FoundError, "latency-avg"),
 			of(InflatedF1, inflations, score.F1),
 			of(HeavyHitterF1, hitters, score.F1),
 			of(HeavyChangeF1, changes, score.F1),
@@ -79,15 +79,15 @@ func Algorithm() score.Algorithm {
 			of(PathsExact, flows, score.FoundCorrect, "path"),
 			of(PathChangeF1, pathChanges, score.F1),
 			of(SwitchPackets, switches, score.RelativeError, "packets"),
-			of(SwitchLatency, switches, score.RelativeError, "latency"),
+			of(SwitchLatency, switches, score.RelativeError, "latency-avg"),
 			of(AlertF1, alerts, score.F1),
 			of(BytesShare, cost, published, "bytes-ratio"),
 			of(PacketsShare, cost, published, "packets-ratio"),
 		},
 		Report: []string{summary, cost, switches, alerts},
 		Top: []score.Top{
-			{Title: "mean latency of switches, ns", List: switches, Leaf: "latency", Rows: rows, Shown: rows},
-			{Title: "inflated latencies by flow and switch: the worst, ns", List: inflations, Leaf: "worst", Rows: rows,
+			{Title: "mean latency of switches, ns", List: switches, Leaf: "latency-avg", Rows: rows, Shown: rows},
+			{Title: "inflated latencies by flow and switch: the worst, ns", List: inflations, Leaf: "latency-max", Rows: rows,
 				Shown: rows},
 		},
 		Screen: score.Screen{
@@ -123,8 +123,8 @@ func watch(e *score.Epoch) (rows []*gnmi.Path) {
 	keys := slices.SortedFunc(maps.Keys(e.Truth.Stays.Packets), flow.Key.Compare)
 	n := min(len(keys), e.Watch)
 	for i := range n {
-		rows = append(rows, &gnmi.Path{Elem: []*gnmi.PathElem{{Name: "sketchint"}, {Name: "latencies"},
-			{Name: "latency", Key: map[string]string{"flow": keys[i*len(keys)/n].String()}}}})
+		rows = append(rows, &gnmi.Path{Elem: []*gnmi.PathElem{{Name: "sketchint"}, {Name: "hops"},
+			{Name: "hop", Key: map[string]string{"flow": keys[i*len(keys)/n].String()}}}})
 	}
 	return rows
 }
@@ -197,11 +197,11 @@ func (x *exact) flows() {
 // places adds the latencies of flows at switches, and the latencies of switches.
 func (x *exact) places() {
 	x.inflated, x.lasting = map[string]int{}, map[truth.FlowAt]float64{}
-	all, beyond := x.t.Rows(latencies, network), x.t.Rows(inflations, network)
+	all, beyond := x.t.Rows(hops, network), x.t.Rows(inflations, network)
 	sums := map[string]truth.Delays{}
 	for at, d := range x.now.Delays {
 		key := at.Flow.String() + "/" + at.Switch
-		all.Add(key, score.Leaves{"latency": score.Number(d.Mean())})
+		all.Add(key, score.Leaves{"latency-avg": score.Number(d.Mean())})
 		sum := sums[at.Switch]
 		sums[at.Switch] = truth.Delays{Packets: sum.Packets + d.Packets, Sum: sum.Sum + d.Sum}
 		excess := x.excess(at, d)
@@ -214,13 +214,13 @@ func (x *exact) places() {
 			}
 		}
 		if excess > 1/score.Margin {
-			row := beyond.Add(key, score.Leaves{"worst": score.Number(uint64(d.Worst))})
+			row := beyond.Add(key, score.Leaves{"latency-max": score.Number(uint64(d.Worst))})
 			row.Unwanted, row.Near = excess <= 1, score.Near(excess, 1)
 		}
 	}
 	for name, d := range sums {
 		x.t.Rows(switches, network).Add(name, score.Leaves{"packets": score.Number(d.Packets),
-			"latency": score.Number(d.Mean())})
+			"latency-avg": score.Number(d.Mean())})
 	}
 }
 
@@ -281,7 +281,7 @@ func (x *exact) elements() {
 	for element, flows := range now {
 		for k, n := range flows {
 			if n >= uint64(x.c.Heavy) {
-				heavy.Add(element+"/"+k.String(), score.Leaves{"packets": score.Number(n)})
+				heavy.Add(k.String()+"/"+element, score.Leaves{"packets": score.Number(n)})
 			}
 		}
 	}
@@ -297,7 +297,7 @@ func (x *exact) elements() {
 	for element, flows := range now {
 		for _, f := range truth.Changes(before[element], flows) {
 			if f.Packets > uint64(x.c.Change) {
-				changed.Add(element+"/"+f.Key.String(), nil)
+				changed.Add(f.Key.String()+"/"+element, nil)
 			}
 		}
 	}

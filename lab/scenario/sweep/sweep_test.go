@@ -162,7 +162,7 @@ expect: [{measure: partial-epochs, at-most: 0}]
 			t.Fatal(err)
 		}
 		run := at(row, "topology.loss") + "/" + at(row, "seed") + "/" + at(row, "epoch")
-		switch at(row, "device") {
+		switch at(row, "node") {
 		case "network":
 			packets[run] += n
 			l, _ := strconv.Atoi(at(row, "lost"))

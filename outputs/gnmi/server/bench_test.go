@@ -169,7 +169,7 @@ func newBenchClient(b *testing.B, addr string) *benchClient {
 	}
 	// In openconfig/gnmi, a key that is left out matches no entry.
 	req := subscriptions(gpb.SubscriptionList_STREAM,
-		"/univmon/heavy-hitters/heavy-hitter[device=*][dimension=*][flow=*]/state/packets")
+		"/univmon/heavy-hitters/heavy-hitter[node=*][dimension=*][flow=*]/state/packets")
 	req.GetSubscribe().Prefix = &gpb.Path{Target: "netsketch"}
 	if err := stream.SendMsg(req); err != nil {
 		b.Fatal(err)
@@ -271,7 +271,7 @@ func serveOurs(tb testing.TB) (string, func(int)) {
 	for i := range flow {
 		device[i], dimension[i], flow[i] = "s1", "src", benchFlow(i)
 	}
-	keys := []table.Column{table.Strings("device", device), table.Strings("dimension", dimension),
+	keys := []table.Column{table.Strings("node", device), table.Strings("dimension", dimension),
 		table.Strings("flow", flow)}
 	return addr, func(round int) {
 		v := make([]uint64, benchRows)
@@ -300,7 +300,7 @@ func serveOpenConfig(tb testing.TB) (string, func(int)) {
 	addr := listenTCP(tb, func(r *grpc.Server) { gpb.RegisterGNMIServer(r, s) })
 	paths := make([]*gpb.Path, benchRows)
 	for i := range paths {
-		paths[i] = path(fmt.Sprintf("/univmon/heavy-hitters/heavy-hitter[device=s1][dimension=src][flow=%s]/state/packets",
+		paths[i] = path(fmt.Sprintf("/univmon/heavy-hitters/heavy-hitter[node=s1][dimension=src][flow=%s]/state/packets",
 			benchFlow(i)))
 	}
 	return addr, func(round int) {

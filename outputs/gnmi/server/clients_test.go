@@ -117,7 +117,7 @@ func TestYgnmi(t *testing.T) {
 	hitter := ygnmi.NewWildcardQuery[*bindings.Univmon_HeavyHitter]("Univmon_HeavyHitter", true, false, false, false,
 		true, false,
 		ygnmi.NewNodePath([]string{"univmon", "heavy-hitters", "heavy-hitter"},
-			map[string]any{"device": "*", "dimension": "*", "flow": "*"}, root),
+			map[string]any{"node": "*", "dimension": "*", "flow": "*"}, root),
 		nil, nil, sch, nil, nil)
 	for name, opts := range map[string][]ygnmi.Option{
 		"Subscribe": nil, "Get": {ygnmi.WithUseGet()}, "JSON_IETF": {ygnmi.WithEncoding(gpb.Encoding_JSON_IETF)},

@@ -41,7 +41,7 @@ func TestGet(t *testing.T) {
 	f := newFixture(t)
 	f.publish(hitters(t, "s1 10.0.0.1 100", "s1 10.0.0.2 50"), summary(t, "s1", 7, 1<<60, 2.5))
 	api := f.dial()
-	sum := "/univmon/node-summaries/node-summary[device=s1][dimension=src]"
+	sum := "/univmon/node-summaries/node-summary[node=s1][dimension=src]"
 	for _, tc := range []struct {
 		name string
 		enc  gpb.Encoding
@@ -289,7 +289,7 @@ func TestGetQueriesARow(t *testing.T) {
 		return "netsketch /netsketch-univmon:univmon/heavy-hitters/heavy-hitter map[device:s1 dimension:src " +
 			"flow:" + flow + "]"
 	}
-	row := func(flow string) string { return list + "[device=s1][dimension=src][flow=" + flow + "]" }
+	row := func(flow string) string { return list + "[node=s1][dimension=src][flow=" + flow + "]" }
 	for _, tc := range []struct {
 		path  string
 		want  []string
@@ -334,7 +334,7 @@ func TestLeavesHaveTheirTimes(t *testing.T) {
 	f := newFixture(t)
 	publish := func(seconds int64, leaves map[string]uint64) {
 		b := table.NewBuilder("/netsketch-univmon:univmon/node-summaries/node-summary")
-		b.TextKey("device").Append("s1")
+		b.TextKey("node").Append("s1")
 		b.TextKey("dimension").Append("src")
 		for name, v := range leaves {
 			b.Uint("state/" + name).Append(v)
@@ -347,7 +347,7 @@ func TestLeavesHaveTheirTimes(t *testing.T) {
 	publish(10, map[string]uint64{"second-moment": 1, "packets": 5, "heavy-hitters": 3})
 	publish(20, map[string]uint64{"packets": 6})
 	publish(30, map[string]uint64{"heavy-hitters": 4})
-	const row = "/univmon/node-summaries/node-summary[device=s1][dimension=src]"
+	const row = "/univmon/node-summaries/node-summary[node=s1][dimension=src]"
 	want := map[string]int64{"second-moment": 10, "packets": 20, "heavy-hitters": 30}
 	check := func(where string, notes ...*gpb.Notification) {
 		t.Helper()

@@ -106,7 +106,7 @@ func (f *fixture) publish(tables ...*table.Table) {
 func hitters(tb testing.TB, lines ...string) *table.Table {
 	tb.Helper()
 	b := table.NewBuilder("/netsketch-univmon:univmon/heavy-hitters/heavy-hitter")
-	device, dimension, flow := b.TextKey("device"), b.TextKey("dimension"), b.TextKey("flow")
+	device, dimension, flow := b.TextKey("node"), b.TextKey("dimension"), b.TextKey("flow")
 	packets := b.Uint("state/packets")
 	for _, l := range lines {
 		var d, fl string
@@ -126,7 +126,7 @@ func hitters(tb testing.TB, lines ...string) *table.Table {
 func summary(tb testing.TB, device string, epoch, packets uint64, entropy float64) *table.Table {
 	tb.Helper()
 	b := table.NewBuilder("/netsketch-univmon:univmon/node-summaries/node-summary")
-	b.TextKey("device").Append(device)
+	b.TextKey("node").Append(device)
 	b.TextKey("dimension").Append("src")
 	b.Uint("state/second-moment").Append(epoch)
 	b.Text("state/status").Append("COMPLETE")

@@ -206,28 +206,28 @@ func TestRefusalsAreLoggedAtABoundedRate(t *testing.T) {
 // as a whole.
 func TestScopes(t *testing.T) {
 	user := User{Name: "tenant", Paths: []*gpb.Path{path("/univmon/node-summaries"),
-		path("/univmon/heavy-hitters/heavy-hitter[device=s1]")}}
+		path("/univmon/heavy-hitters/heavy-hitter[node=s1]")}}
 	f := newFixture(t, func(o *Options) { o.User = func(context.Context) User { return user } })
 	f.publish(hitters(t, "s1 10.0.0.1 7", "s2 10.0.0.2 8"), summary(t, "s2", 1, 15, nan))
 	c := f.dial()
 	for text, permitted := range map[string]bool{
 		"/univmon/node-summaries": true,
-		"/univmon/node-summaries/node-summary[device=s2][dimension=src]/state":         true,
-		"/univmon/node-summaries/*/state":                                              true,
-		"/univmon/node-summaries/.../packets":                                          true,
-		"/netsketch-univmon:univmon/node-summaries":                                    true,
-		"/univmon/heavy-hitters/heavy-hitter[device=s1]":                               true,
-		"/univmon/heavy-hitters/heavy-hitter[device=s1][dimension=*]":                  true,
-		"/univmon/heavy-hitters/heavy-hitter[device=s1][dimension=src][flow=10.0.0.1]": true,
-		"/univmon/heavy-hitters/heavy-hitter[device=s2]":                               false,
-		"/univmon/heavy-hitters/heavy-hitter[device=*]":                                false,
-		"/univmon/heavy-hitters/heavy-hitter":                                          false,
-		"/univmon/heavy-hitters":                                                       false,
-		"/univmon/*/heavy-hitter[device=s1]":                                           false,
-		"/.../packets":                                                                 false,
-		"/*":                                                                           false,
-		"/":                                                                            false,
-		"/collector":                                                                   false,
+		"/univmon/node-summaries/node-summary[node=s2][dimension=src]/state":         true,
+		"/univmon/node-summaries/*/state":                                            true,
+		"/univmon/node-summaries/.../packets":                                        true,
+		"/netsketch-univmon:univmon/node-summaries":                                  true,
+		"/univmon/heavy-hitters/heavy-hitter[node=s1]":                               true,
+		"/univmon/heavy-hitters/heavy-hitter[node=s1][dimension=*]":                  true,
+		"/univmon/heavy-hitters/heavy-hitter[node=s1][dimension=src][flow=10.0.0.1]": true,
+		"/univmon/heavy-hitters/heavy-hitter[node=s2]":                               false,
+		"/univmon/heavy-hitters/heavy-hitter[node=*]":                                false,
+		"/univmon/heavy-hitters/heavy-hitter":                                        false,
+		"/univmon/heavy-hitters":                                                     false,
+		"/univmon/*/heavy-hitter[node=s1]":                                           false,
+		"/.../packets":                                                               false,
+		"/*":                                                                         false,
+		"/":                                                                          false,
+		"/collector":                                                                 false,
 	} {
 		check := func(rpc string, err error) {
 			t.Helper()
@@ -261,7 +261,7 @@ func TestScopes(t *testing.T) {
 	if _, err := c.Capabilities(t.Context(), &gpb.CapabilityRequest{}); err != nil {
 		t.Errorf("Capabilities: %v", err)
 	}
-	values := subscribe(t, c, subscriptions(gpb.SubscriptionList_ONCE, "/univmon/heavy-hitters/heavy-hitter[device=s1]"))
+	values := subscribe(t, c, subscriptions(gpb.SubscriptionList_ONCE, "/univmon/heavy-hitters/heavy-hitter[node=s1]"))
 	for {
 		m, err := values.stream.Recv()
 		if errors.Is(err, io.EOF) {

@@ -36,11 +36,11 @@ func alertEvents(changes []alert.Alert) (events []sdk.Event) {
 func alertName(x *alert.Alert) string {
 	switch {
 	case x.Kind == badWatch:
-		return "watched flow " + x.Subject
-	case x.Subject == Network:
+		return "watched flow " + x.Location
+	case x.Location == Network:
 		return "network"
 	}
-	return "switch " + x.Subject
+	return "switch " + x.Location
 }
 
 // severity returns the severity of an alert of this kind.

@@ -32,8 +32,8 @@ func exactLosses(t *testing.T, f *fabric, got []map[string]string, flows []lab.F
 		if v == nil {
 			t.Fatalf("epoch %d: %s lost %d of %d packets and is not reported", f.number, x.Key, x.Lost, x.Packets)
 		}
-		if v["lost-packets"] != fmt.Sprint(x.Lost) || v["exact"] != "true" || v["entry"] != edgeName(x.Entry) ||
-			v["exit"] != edgeName(x.Exit) {
+		if v["lost-packets"] != fmt.Sprint(x.Lost) || v["exact"] != "true" || v["entry-node"] != edgeName(x.Entry) ||
+			v["exit-node"] != edgeName(x.Exit) {
 			t.Fatalf("epoch %d: %s lost %d from %s to %s; reported %v", f.number, x.Key, x.Lost, edgeName(x.Entry),
 				edgeName(x.Exit), v)
 		}
@@ -69,7 +69,7 @@ func TestHealthy(t *testing.T) {
 				t.Fatalf("attention %v", attention)
 			}
 			exactLosses(t, f, lab.Rows(r, victimList), flows)
-			network := row(t, r, summaryList, "device", Network)
+			network := row(t, r, summaryList, "node", Network)
 			if network["status"] != "COMPLETE" || network["victims-exact"] != "true" ||
 				network["packets-exact"] != "true" {
 				t.Errorf("summary %v", network)
@@ -89,7 +89,7 @@ func TestHealthy(t *testing.T) {
 			}
 			found, wrong := 0, 0
 			for _, h := range lab.Rows(r, hitterList) {
-				if h["device"] != Network {
+				if h["node"] != Network {
 					continue
 				}
 				n, ok := hitters[h["flow"]]
@@ -110,7 +110,7 @@ func TestHealthy(t *testing.T) {
 			}
 			for _, e := range lab.Rows(r, encoderList) {
 				if e["family"] == "IPV4" {
-					t.Logf("%s %s: %s buckets, load %s, decoded %s", e["device"], e["part"], e["buckets"],
+					t.Logf("%s %s: %s buckets, load %s, decoded %s", e["node"], e["part"], e["buckets"],
 						e["load-factor"], e["decoded"])
 				}
 			}
@@ -132,14 +132,14 @@ func TestIllAndBack(t *testing.T) {
 			events += e.Message + "\n"
 		}
 		a := row(t, r, attentionList)
-		hl, ll := row(t, r, encoderList, "device", Network, "part", "HL", "family", "IPV4"),
-			row(t, r, encoderList, "device", Network, "part", "LL", "family", "IPV4")
+		hl, ll := row(t, r, encoderList, "node", Network, "part", "HL", "family", "IPV4"),
+			row(t, r, encoderList, "node", Network, "part", "LL", "family", "IPV4")
 		t.Logf("epoch %d: %.0f %% victims, %s then %s, decoded %s, Tl %s, Th %s, sample %s, victims %s, HL %s load %s, LL "+
 			"%s load %s",
 			f.number, 100*victims, a["network-state"], a["next-state"], a["decoded"], a["low-threshold"],
 			a["highest-threshold"], a["sample-rate"], a["victims"],
 			hl["buckets"], hl["load-factor"], ll["buckets"], ll["load-factor"])
-		return a, row(t, r, summaryList, "device", Network), lab.Rows(r, victimList), flows
+		return a, row(t, r, summaryList, "node", Network), lab.Rows(r, victimList), flows
 	}
 	for range 4 {
 		step(0.05)

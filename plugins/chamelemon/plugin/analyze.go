@@ -107,13 +107,13 @@ func (p *Plugin) Analyze(ctx context.Context, epoch *sdk.Epoch) (*sdk.Results, e
 
 // problem records a problem of this epoch.
 func (a *analysis) problem(subject string, k alert.Kind, text string) {
-	a.problems = append(a.problems, alert.Problem{Subject: subject, Kind: k, Text: text})
+	a.problems = append(a.problems, alert.Problem{Location: subject, Kind: k, Text: text})
 }
 
 // problemOf returns the first problem of a switch, or "".
 func (a *analysis) problemOf(subject string) string {
 	for _, p := range a.problems {
-		if p.Subject == subject && p.Kind != badWatch {
+		if p.Location == subject && p.Kind != badWatch {
 			return p.Text
 		}
 	}

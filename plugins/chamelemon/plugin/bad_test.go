@@ -44,16 +44,16 @@ func TestMissingEdge(t *testing.T) {
 		t.Errorf("%d victims reported", n)
 	}
 	if n := len(lab.Rows(r, changeList)); n != 0 &&
-		slices.ContainsFunc(lab.Rows(r, changeList), func(m map[string]string) bool { return m["device"] == Network }) {
+		slices.ContainsFunc(lab.Rows(r, changeList), func(m map[string]string) bool { return m["node"] == Network }) {
 		t.Error("network-wide changes without a part of the network")
 	}
 	for device, status := range map[string]string{Network: "PARTIAL", "edge1": "COMPLETE", "edge2": "LOST"} {
-		if got := row(t, r, summaryList, "device", device); got["status"] != status || status != "COMPLETE" &&
+		if got := row(t, r, summaryList, "node", device); got["status"] != status || status != "COMPLETE" &&
 			!strings.Contains(got["problem"], "edge2") && !strings.Contains(got["problem"], "no answer") {
 			t.Errorf("%s: %v", device, got)
 		}
 	}
-	network := row(t, r, summaryList, "device", Network)
+	network := row(t, r, summaryList, "node", Network)
 	if network["packets-exact"] != "false" || network["victims"] != "" {
 		t.Errorf("network: %v", network)
 	}
@@ -94,7 +94,7 @@ func TestOutOfStep(t *testing.T) {
 			t.Fatalf("called exact: %v", v)
 		}
 	}
-	if s := row(t, r, summaryList, "device", Network); s["status"] != "PARTIAL" || s["victims-exact"] != "false" {
+	if s := row(t, r, summaryList, "node", Network); s["status"] != "PARTIAL" || s["victims-exact"] != "false" {
 		t.Errorf("summary: %v", s)
 	}
 }
@@ -145,7 +145,7 @@ func TestBrokenCells(t *testing.T) {
 			e := f.record(f.flows(500, 0.1, 0))
 			tc.change(e)
 			r := f.analyze(e)
-			s := row(t, r, summaryList, "device", "edge1")
+			s := row(t, r, summaryList, "node", "edge1")
 			if tc.lost != (s["status"] == "LOST") || !strings.Contains(s["problem"], tc.want) {
 				t.Errorf("summary %v", s)
 			}
@@ -157,18 +157,18 @@ func TestBrokenCells(t *testing.T) {
 					t.Fatalf("called exact: %v", v)
 				}
 			}
-			all := row(t, r, summaryList, "device", Network)
+			all := row(t, r, summaryList, "node", Network)
 			if all["status"] != "PARTIAL" || all["victims-exact"] == "true" {
 				t.Errorf("network %v", all)
 			}
-			if x := row(t, r, alertList, "subject", "edge1", "kind", "BAD_CELLS"); x["active"] != "true" ||
+			if x := row(t, r, alertList, "location", "edge1", "kind", "BAD_CELLS"); x["active"] != "true" ||
 				!strings.Contains(x["text"], tc.want) || !said(r, tc.want) {
 				t.Errorf("alert %v, events %v", x, r.Events)
 			}
 			flows := f.flows(500, 0.1, 0)
 			r = f.play(flows)
 			exactLosses(t, f, lab.Rows(r, victimList), flows)
-			if x := row(t, r, alertList, "subject", "edge1", "kind", "BAD_CELLS"); x["active"] != "false" ||
+			if x := row(t, r, alertList, "location", "edge1", "kind", "BAD_CELLS"); x["active"] != "false" ||
 				x["count"] != "1" {
 				t.Errorf("afterwards: %v", x)
 			}
@@ -185,16 +185,16 @@ func TestOverflow(t *testing.T) {
 	e := f.record(flows)
 	x := &flows[7]
 	e.Watched = append(e.Watched, sdk.RowKey{List: flowList,
-		Keys: map[string]string{"device": Network, "flow": x.Key.String()}})
+		Keys: map[string]string{"node": Network, "flow": x.Key.String()}})
 	r := f.analyze(e)
 	for _, device := range []string{Network, edgeName(x.Entry)} {
-		if s := row(t, r, summaryList, "device", device); s["packets-exact"] != "false" {
+		if s := row(t, r, summaryList, "node", device); s["packets-exact"] != "false" {
 			t.Errorf("%v", s)
 		}
 	}
 	// Th - 1 packets before it was a candidate, and all from then on in the HH part.
 	for _, list := range []string{hitterList, flowList} {
-		if h := row(t, r, list, "device", Network, "flow", x.Key.String()); h["packets"] != "70000" ||
+		if h := row(t, r, list, "node", Network, "flow", x.Key.String()); h["packets"] != "70000" ||
 			h["exact"] != "false" {
 			t.Errorf("%s: %v", list, h)
 		}
@@ -208,7 +208,7 @@ func TestOverfull(t *testing.T) {
 	if a := row(t, r, attentionList); a["decoded"] != "false" || !strings.Contains(a["problem"], "HH part") {
 		t.Errorf("attention %v", a)
 	}
-	s := row(t, r, summaryList, "device", "edge1")
+	s := row(t, r, summaryList, "node", "edge1")
 	if s["status"] != "PARTIAL" || s["distinct-flows"] == "" || s["entropy"] == "" || s["packets-exact"] != "true" ||
 		s["heavy-hitters"] != "" {
 		t.Errorf("edge1: %v", s)
@@ -218,7 +218,7 @@ func TestOverfull(t *testing.T) {
 			t.Fatalf("called exact: %v", h)
 		}
 	}
-	if th := row(t, r, thresholdList, "device", "edge1"); float(th["next-high-threshold"]) <= 1 {
+	if th := row(t, r, thresholdList, "node", "edge1"); float(th["next-high-threshold"]) <= 1 {
 		t.Errorf("Th does not go up: %v", th)
 	}
 }
@@ -352,14 +352,14 @@ func TestOneFamily(t *testing.T) {
 				four = append(four, flows[i])
 			}
 		}
-		e.Watched = []sdk.RowKey{{List: flowList, Keys: map[string]string{"device": Network,
+		e.Watched = []sdk.RowKey{{List: flowList, Keys: map[string]string{"node": Network,
 			"flow": six[0].Key.String()}}}
 		r := f.analyze(e)
 		exactLosses(t, f, lab.Rows(r, victimList), four)
 		if g := row(t, r, flowList); float(g["packets"]) < float64(six[0].Packets) || g["exact"] == "true" {
 			t.Errorf("%v has %d packets", g, six[0].Packets)
 		}
-		if s := row(t, r, summaryList, "device", Network); s["flows-exact"] != "false" ||
+		if s := row(t, r, summaryList, "node", Network); s["flows-exact"] != "false" ||
 			math.Abs(float(s["distinct-flows"])/6000-1) > 0.02 {
 			t.Errorf("%v", s)
 		}
@@ -377,7 +377,7 @@ func TestWatched(t *testing.T) {
 	e := f.record(flows)
 	watch := func(device, key string) {
 		e.Watched = append(e.Watched, sdk.RowKey{List: flowList,
-			Keys: map[string]string{"device": device, "flow": key}})
+			Keys: map[string]string{"node": device, "flow": key}})
 	}
 	x := &flows[5]
 	watch(edgeName(x.Entry), x.Key.String())

@@ -64,7 +64,7 @@ func New() *Plugin { return NewAt(time.Now) }
 // analysis times. A clock of processor time excludes other load of the machine.
 func NewAt(now func() time.Time) *Plugin {
 	return &Plugin{now: now, config: settings.Default[Configuration](), binding: &binding{},
-		alerts: alert.List{{Subject: Network, Kind: networkIll}}}
+		alerts: alert.List{{Location: Network, Kind: networkIll}}}
 }
 
 // The interfaces of the plugin contract that Plugin implements.

@@ -73,13 +73,13 @@ func (s *flowSizes) at(name string, key flow.Key) (packets uint64, exact, known 
 // reason.
 func (s *flowSizes) table(rows []sdk.RowKey, unknown func(flow, reason string)) (*table.Table, error) {
 	b := table.NewBuilder(flowList)
-	device, flows := b.TextKey("device"), b.TextKey("flow")
+	node, flows := b.TextKey("node"), b.TextKey("flow")
 	packets, exact := b.Uint("state/packets"), b.Bool("state/exact")
 	for _, row := range rows {
 		if row.List != flowList {
 			continue
 		}
-		name, text := row.Keys["device"], row.Keys["flow"]
+		name, text := row.Keys["node"], row.Keys["flow"]
 		key, err := flow.Parse(flow.FiveTuple, text)
 		if err != nil {
 			unknown(text, err.Error())
@@ -90,7 +90,7 @@ func (s *flowSizes) table(rows []sdk.RowKey, unknown func(flow, reason string)) 
 			unknown(text, fmt.Sprintf("epoch %d has no data of %s", s.epoch, alert.Clip(name)))
 			continue
 		}
-		device.Append(name)
+		node.Append(name)
 		flows.Append(text) // as in the request, so that the row has the requested path
 		packets.Append(n)
 		exact.Append(sure)

@@ -15,7 +15,7 @@ import (
 func TestQuery(t *testing.T) {
 	f := newSmall(t, 5, `{}`)
 	row := func(device, key string) sdk.RowKey {
-		return sdk.RowKey{List: flowList, Keys: map[string]string{"device": device, "flow": key}}
+		return sdk.RowKey{List: flowList, Keys: map[string]string{"node": device, "flow": key}}
 	}
 	flows := f.flows(1000, 0.1, 0.2)
 	x := &flows[7]

@@ -33,8 +33,8 @@ func TestSizes(t *testing.T) {
 			line := ""
 			reported := make(map[string]float64)
 			for _, m := range lab.Rows(r, rangeList) {
-				if m["device"] == Network {
-					reported[m["from"]] = float(m["flows"])
+				if m["node"] == Network {
+					reported[m["lower"]] = float(m["flows"])
 				}
 			}
 			for first, want := range truth.byRange {
@@ -51,7 +51,7 @@ func TestSizes(t *testing.T) {
 				diff, sum = diff+got, sum+got/2
 			}
 			a := row(t, r, attentionList)
-			entropy := float(row(t, r, summaryList, "device", Network)["entropy"])/truth.entropy - 1
+			entropy := float(row(t, r, summaryList, "node", Network)["entropy"])/truth.entropy - 1
 			text := fmt.Sprintf("%s, %d flows, Th %s: WMRE %.4f, entropy off by %+.4f, a range by a factor of %.3f:%s", workload,
 				n, a["highest-threshold"], diff/sum, entropy, worst, line)
 			t.Log(text)

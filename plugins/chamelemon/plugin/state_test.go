@@ -184,11 +184,11 @@ func TestMixed(t *testing.T) {
 					t.Fatalf("called exact: %v", v)
 				}
 			}
-			at, s := row(t, r, attentionList), row(t, r, summaryList, "device", Network)
+			at, s := row(t, r, attentionList), row(t, r, summaryList, "node", Network)
 			if at["settled"] != "false" || !strings.Contains(at["problem"], tc.want) || s["victims-exact"] != "false" {
 				t.Errorf("attention %v, summary %v", at, s)
 			}
-			if x := row(t, r, alertList, "kind", "PLAN_FAILED", "subject", "edge2"); x["active"] != "true" ||
+			if x := row(t, r, alertList, "kind", "PLAN_FAILED", "location", "edge2"); x["active"] != "true" ||
 				!said(r, tc.want) {
 				t.Errorf("alert %v, events %v", x, r.Events)
 			}
@@ -221,21 +221,21 @@ func testDoubt(t *testing.T, subject string, w sdk.AccuracyWarning) {
 			t.Fatalf("called exact: %v", v)
 		}
 	}
-	s, at := row(t, r, summaryList, "device", Network), row(t, r, attentionList)
+	s, at := row(t, r, summaryList, "node", Network), row(t, r, attentionList)
 	if n == 0 || s["status"] != "PARTIAL" || s["victims-exact"] != "false" ||
 		!strings.Contains(s["problem"], w.Reason) || !strings.Contains(at["problem"], w.Reason) {
 		t.Errorf("%d victims, summary %v, attention %v", n, s, at)
 	}
-	if x := row(t, r, alertList, "kind", "OUT_OF_STEP", "subject", subject); x["active"] != "true" ||
+	if x := row(t, r, alertList, "kind", "OUT_OF_STEP", "location", subject); x["active"] != "true" ||
 		x["count"] != "1" || !said(r, w.Reason) {
 		t.Errorf("alert %v", x)
 	}
 	r = f.play(f.flows(1250, 0.1, 0))
-	if x := row(t, r, alertList, "kind", "OUT_OF_STEP", "subject", subject); x["active"] != "false" ||
+	if x := row(t, r, alertList, "kind", "OUT_OF_STEP", "location", subject); x["active"] != "false" ||
 		x["count"] != "1" || x["since-epoch"] != strconv.FormatUint(f.number, 10) {
 		t.Errorf("alert %v", x)
 	}
-	if s := row(t, r, summaryList, "device", Network); s["status"] != "COMPLETE" || s["victims-exact"] != "true" {
+	if s := row(t, r, summaryList, "node", Network); s["status"] != "COMPLETE" || s["victims-exact"] != "true" {
 		t.Errorf("after: %v", s)
 	}
 }

@@ -232,7 +232,7 @@ func (a *analysis) victimTable() (*table.Table, error) {
 	flows, rank := b.TextKey("flow"), b.Uint("state/rank")
 	lost, exact, kind, packets := b.Uint("state/lost-packets"), b.Bool("state/exact"), b.Text("state/kind"),
 		b.Uint("state/packets")
-	entry, exit := b.Text("state/entry"), b.Text("state/exit")
+	entry, exit := b.Text("state/entry-node"), b.Text("state/exit-node")
 	for i, v := range limit(a, a.losses.victims, a.config.Victims.Limit) {
 		flows.Append(v.key.String())
 		rank.Append(uint64(i + 1))
@@ -246,9 +246,21 @@ func (a *analysis) victimTable() (*table.Table, error) {
 	return b.Table()
 }
 
+// head has the first key columns of most lists. The flows of all results are 5-tuples.
+type head struct{ node, dimension *table.TextAppender }
+
+func newHead(b *table.Builder) head { return head{b.TextKey("node"), b.TextKey("dimension")} }
+
+func (h head) append(v *view) {
+	h.node.Append(v.device)
+	h.dimension.Append(fiveTuple)
+}
+
+var fiveTuple = flow.FiveTuple.String()
+
 func (a *analysis) summaryTable(views []*view) (*table.Table, error) {
 	b := table.NewBuilder(summaryList)
-	device, status, problem := b.TextKey("device"), b.Text("state/status"), b.Text("state/problem")
+	head, status, problem := newHead(b), b.Text("state/status"), b.Text("state/problem")
 	packets, exact, flows, entropy := b.Uint("state/packets"), b.Bool("state/packets-exact"),
 		b.Uint("state/distinct-flows"), b.Float("state/entropy")
 	flowsExact := b.Bool("state/flows-exact")
@@ -256,7 +268,7 @@ func (a *analysis) summaryTable(views []*view) (*table.Table, error) {
 	hittersFrom, changesFrom := b.Uint("state/heavy-hitters-from"), b.Uint("state/changes-from")
 	victims, known, lost := b.Uint("state/victims"), b.Bool("state/victims-exact"), b.Uint("state/lost-packets")
 	for _, v := range views {
-		device.Append(v.device)
+		head.append(v)
 		network := v.device == Network
 		s, why := a.statusOf(v)
 		status.Append(s.String())
@@ -333,12 +345,12 @@ func keyText(raw string) string {
 
 func (a *analysis) hitterTable(views []*view) (*table.Table, error) {
 	b := table.NewBuilder(hitterList)
-	device, flows, rank := b.TextKey("device"), b.TextKey("flow"), b.Uint("state/rank")
+	head, flows, rank := newHead(b), b.TextKey("flow"), b.Uint("state/rank")
 	packets, exact, share := b.Uint("state/packets"), b.Bool("state/exact"), b.Float("state/share")
 	certain := b.Bool("state/certain")
 	for _, v := range views {
 		for i, h := range limit(a, v.hitters, a.config.HeavyHitters.Limit) {
-			device.Append(v.device)
+			head.append(v)
 			flows.Append(keyText(h.raw))
 			rank.Append(uint64(i + 1))
 			packets.Append(h.packets)
@@ -352,13 +364,13 @@ func (a *analysis) hitterTable(views []*view) (*table.Table, error) {
 
 func (a *analysis) changeTable(views []*view) (*table.Table, error) {
 	b := table.NewBuilder(changeList)
-	device, flows, rank := b.TextKey("device"), b.TextKey("flow"), b.Uint("state/rank")
+	head, flows, rank := newHead(b), b.TextKey("flow"), b.Uint("state/rank")
 	previous, current, delta, kind := b.Uint("state/previous"), b.Uint("state/current"), b.Int("state/delta"),
 		b.Text("state/kind")
 	certain := b.Bool("state/certain")
 	for _, v := range views {
 		for i, c := range limit(a, v.changes, a.config.HeavyChanges.Limit) {
-			device.Append(v.device)
+			head.append(v)
 			flows.Append(keyText(c.raw))
 			rank.Append(uint64(i + 1))
 			previous.Append(c.before)
@@ -376,7 +388,7 @@ const single = 32
 
 func (a *analysis) rangeTable(views []*view) (*table.Table, error) {
 	b := table.NewBuilder(rangeList)
-	device, from, to, flows := b.TextKey("device"), b.UintKey("from"), b.Uint("state/to"), b.Float("state/flows")
+	node, lower, upper, flows := b.TextKey("node"), b.UintKey("lower"), b.Uint("state/upper"), b.Float("state/flows")
 	for _, v := range views {
 		if !v.sizes.ok {
 			continue
@@ -395,9 +407,9 @@ func (a *analysis) rangeTable(views []*view) (*table.Table, error) {
 		for _, first := range slices.Sorted(maps.Keys(n)) {
 			if f := table.Decimal(n[first], 3); f > 0 {
 				_, last := rangeOf(first)
-				device.Append(v.device)
-				from.Append(first)
-				to.Append(last)
+				node.Append(v.device)
+				lower.Append(first)
+				upper.Append(last)
 				flows.Append(f)
 			}
 		}
@@ -454,12 +466,12 @@ func (a *analysis) attentionTable() (*table.Table, error) {
 
 func (a *analysis) thresholdTable() (*table.Table, error) {
 	b := table.NewBuilder(thresholdList)
-	device := b.TextKey("device")
+	node := b.TextKey("node")
 	high, nextHigh, low, nextLow := b.Uint("state/high-threshold"), b.Uint("state/next-high-threshold"),
 		b.Uint("state/low-threshold"), b.Uint("state/next-low-threshold")
 	for i := range a.b.edges {
 		name := a.b.edges[i].name
-		device.Append(name)
+		node.Append(name)
 		high.Append(uint64(a.attention.Th[name]))
 		nextHigh.Append(uint64(a.next.Th[name]))
 		low.Append(uint64(a.attention.Tl))
@@ -470,11 +482,11 @@ func (a *analysis) thresholdTable() (*table.Table, error) {
 
 func (a *analysis) encoderTable() (*table.Table, error) {
 	b := table.NewBuilder(encoderList)
-	device, families4, parts := b.TextKey("device"), b.TextKey("family"), b.TextKey("part")
+	node, families4, parts := b.TextKey("node"), b.TextKey("family"), b.TextKey("part")
 	now, next, memory := b.Uint("state/buckets"), b.Uint("state/next-buckets"), b.Uint("state/memory")
 	flows, load, decoded := b.Uint("state/flows"), b.Float("state/load-factor"), b.Bool("state/decoded")
 	row := func(name string, f int, part string, width, coming int, n count, known bool) {
-		device.Append(name)
+		node.Append(name)
 		families4.Append([families]string{"IPV4", "IPV6"}[f])
 		parts.Append(part)
 		now.Append(uint64(arrays * width))

@@ -113,9 +113,9 @@ func TestTasks(t *testing.T) {
 			e := f.record(after)
 			for i := 0; i < len(after); i += max(len(after)/500, 1) {
 				e.Watched = append(e.Watched,
-					sdk.RowKey{List: flowList, Keys: map[string]string{"device": Network,
+					sdk.RowKey{List: flowList, Keys: map[string]string{"node": Network,
 						"flow": after[i].Key.String()}},
-					sdk.RowKey{List: flowList, Keys: map[string]string{"device": edgeName(after[i].Entry),
+					sdk.RowKey{List: flowList, Keys: map[string]string{"node": edgeName(after[i].Entry),
 						"flow": after[i].Key.String()}})
 			}
 			r := f.analyze(e)
@@ -128,13 +128,13 @@ func TestTasks(t *testing.T) {
 				of := func(list, leaf string) map[string]float64 {
 					out := make(map[string]float64)
 					for _, m := range lab.Rows(r, list) {
-						if m["device"] == device {
-							out[m["flow"]+m["from"]] = float(m[leaf])
+						if m["node"] == device {
+							out[m["flow"]+m["lower"]] = float(m[leaf])
 						}
 					}
 					return out
 				}
-				s := row(t, r, summaryList, "device", device)
+				s := row(t, r, summaryList, "node", device)
 				hf, hare := f1(of(hitterList, "packets"), truth.hitters, func(n int64) float64 { return float64(n) })
 				cf, care := f1(of(changeList, "delta"), truth.changes,
 					func(n [2]int64) float64 { return float64(n[1] - n[0]) })
@@ -215,7 +215,7 @@ func checkLimits(t *testing.T, name string, r *sdk.Results, before, after []lab.
 		if edge >= 0 {
 			device = edgeName(edge)
 		}
-		s := row(t, r, summaryList, "device", device)
+		s := row(t, r, summaryList, "node", device)
 		hittersFrom, changesFrom := int64(float(s["heavy-hitters-from"])), int64(float(s["changes-from"]))
 		if hittersFrom < 100 || changesFrom < 101 {
 			t.Fatalf("%s, %s: %v", name, device, s)
@@ -234,7 +234,7 @@ func checkLimits(t *testing.T, name string, r *sdk.Results, before, after []lab.
 		hitters, changes := make(map[string]bool), make(map[string]bool)
 		doubtful := 0
 		for _, m := range lab.Rows(r, hitterList) {
-			if m["device"] != device {
+			if m["node"] != device {
 				continue
 			}
 			hitters[m["flow"]] = true
@@ -243,7 +243,7 @@ func checkLimits(t *testing.T, name string, r *sdk.Results, before, after []lab.
 			}
 		}
 		for _, m := range lab.Rows(r, changeList) {
-			if m["device"] != device {
+			if m["node"] != device {
 				continue
 			}
 			changes[m["flow"]] = true
@@ -273,7 +273,7 @@ func checkLimits(t *testing.T, name string, r *sdk.Results, before, after []lab.
 		}
 		alerted := false
 		for _, x := range lab.Rows(r, alertList) {
-			alerted = alerted || x["subject"] == device && x["kind"] == "HIGH_THRESHOLD" && x["active"] == "true"
+			alerted = alerted || x["location"] == device && x["kind"] == "HIGH_THRESHOLD" && x["active"] == "true"
 		}
 		if (s["status"] == "PARTIAL") != high || alerted != high || (s["problem"] != "") != high {
 			t.Errorf("%s, %s: %v, alert %v", name, device, s, alerted)

@@ -70,17 +70,17 @@ func TestTwins(t *testing.T) {
 			x.Lost, y.Lost = tc.lostX, tc.lostY
 			flows := append(f.flows(n, 0.1, 0), x, y)
 			res := f.play(flows)
-			hh := row(t, res, encoderList, "device", "edge1", "part", "HH", "family", "IPV4")
+			hh := row(t, res, encoderList, "node", "edge1", "part", "HH", "family", "IPV4")
 			if hh["buckets"] != "10749" {
 				t.Fatalf("the pair is for another part: %v", hh)
 			}
-			if next := row(t, res, thresholdList, "device", "edge1"); next["next-high-threshold"] != "1" {
+			if next := row(t, res, thresholdList, "node", "edge1"); next["next-high-threshold"] != "1" {
 				t.Errorf("Th goes up: %v", next)
 			}
 			if hh["decoded"] != fmt.Sprint(tc.exact) {
 				t.Errorf("HH part: %v", hh)
 			}
-			if s := row(t, res, summaryList, "device", "edge1"); (s["status"] == "COMPLETE") != tc.exact ||
+			if s := row(t, res, summaryList, "node", "edge1"); (s["status"] == "COMPLETE") != tc.exact ||
 				(s["problem"] == "") != tc.exact {
 				t.Errorf("edge1: %v", s)
 			}
@@ -136,7 +136,7 @@ func TestVictimTwins(t *testing.T) {
 			x.Packets, y.Packets, x.Lost, y.Lost = tc.sizeX, tc.sizeY, tc.lostX, tc.lostY
 			flows := append(f.flows(2000, 0.1, 0), x, y)
 			res := f.play(flows)
-			if hl := row(t, res, encoderList, "device", Network, "part", "HL", "family",
+			if hl := row(t, res, encoderList, "node", Network, "part", "HL", "family",
 				"IPV4"); hl["buckets"] != "1539" {
 				t.Fatalf("the pair is for another part: %v", hl)
 			}
@@ -159,7 +159,7 @@ func TestLightTwins(t *testing.T) {
 	}
 	flows = append(flows, x, y)
 	res := f.play(flows)
-	if ll := row(t, res, encoderList, "device", Network, "part", "LL", "family", "IPV4"); ll["buckets"] != "1536" ||
+	if ll := row(t, res, encoderList, "node", Network, "part", "LL", "family", "IPV4"); ll["buckets"] != "1536" ||
 		ll["decoded"] != "false" {
 		t.Fatalf("LL part: %v", ll)
 	}
@@ -186,7 +186,7 @@ func TestAlmostDecoded(t *testing.T) {
 		res := f.play(flows)
 		attention := row(t, res, attentionList)
 		if attention["edge-switches-delivered"] != "4" {
-			t.Errorf("%d flows: %v, %v", n, attention, row(t, res, summaryList, "device", Network))
+			t.Errorf("%d flows: %v, %v", n, attention, row(t, res, summaryList, "node", Network))
 		}
 		if attention["decoded"] == "true" {
 			decoded++

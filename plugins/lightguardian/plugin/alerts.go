@@ -146,7 +146,7 @@ func (p *Plugin) alarm(r *run) {
 		for _, x := range p.alerts {
 			if x.Active && x.Kind != hostMissing && x.Kind != inexactKind && x.Kind != planFailed &&
 				x.Kind != fewSketchlets {
-				r.problems = append(r.problems, alert.Problem{Subject: x.Subject, Kind: x.Kind, Unsure: true})
+				r.problems = append(r.problems, alert.Problem{Location: x.Location, Kind: x.Kind, Unsure: true})
 			}
 		}
 	}
@@ -162,7 +162,7 @@ func (p *Plugin) alarm(r *run) {
 		if len(flows) > namedFlows {
 			names = append(names, "…")
 		}
-		r.problems = append(r.problems, alert.Problem{Subject: s.name, Kind: alert.Kind(s.kind), Unsure: !sure[s],
+		r.problems = append(r.problems, alert.Problem{Location: s.name, Kind: alert.Kind(s.kind), Unsure: !sure[s],
 			Text: fmt.Sprintf("%d flows, with %.0f %% of its sketchlets: %s", len(flows), 100*r.share(s.name),
 				strings.Join(names, "; "))})
 	}
@@ -306,7 +306,7 @@ func (p *Plugin) judgeCoverage(r *run) {
 	})[:min(len(switches), namedSwitches)] {
 		texts = append(texts, fmt.Sprintf("%s %.0f %%", s.name, 100*share(s)))
 	}
-	r.problems = append(r.problems, alert.Problem{Subject: networkElement, Kind: fewSketchlets, Unsure: p.few < fewFor,
+	r.problems = append(r.problems, alert.Problem{Location: networkElement, Kind: fewSketchlets, Unsure: p.few < fewFor,
 		Text: fmt.Sprintf("packets of judged flows are known at %.0f %% of the switches of their paths, least at %s: faults "+
 			"that few flows show can be missed; longer epochs or interval-epochs bring more sketchlets", 100*share(&all),
 			strings.Join(texts, ", "))})
@@ -316,12 +316,12 @@ func (p *Plugin) judgeCoverage(r *run) {
 func events(changes []alert.Alert) (out []sdk.Event) {
 	for i := range changes {
 		x := &changes[i]
-		name := "switch " + x.Subject
+		name := "switch " + x.Location
 		switch x.Kind {
 		case hostMissing:
-			name = "host " + x.Subject
+			name = "host " + x.Location
 		case inexactKind, fewSketchlets:
-			name = x.Subject
+			name = x.Location
 		}
 		out = append(out, x.Event(name))
 	}

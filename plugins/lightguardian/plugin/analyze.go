@@ -143,7 +143,7 @@ func (r *run) outcomes(epoch *sdk.Epoch) {
 }
 
 func (r *run) problem(subject string, k alert.Kind, format string, args ...any) {
-	r.problems = append(r.problems, alert.Problem{Subject: subject, Kind: k, Text: fmt.Sprintf(format, args...)})
+	r.problems = append(r.problems, alert.Problem{Location: subject, Kind: k, Text: fmt.Sprintf(format, args...)})
 }
 
 // missing adds hosts without a report, and switches without columns although hosts reported.

@@ -681,7 +681,7 @@ func (d *drawn) run(t testing.TB, name string, faults []string, counts map[strin
 		}
 		active := map[sub]bool{}
 		for _, a := range p.alerts {
-			if x := (sub{a.Subject, string(a.Kind)}); a.Active && slices.Contains(drawnKinds, x.kind) {
+			if x := (sub{a.Location, string(a.Kind)}); a.Active && slices.Contains(drawnKinds, x.kind) {
 				active[x] = true
 				if a.Since == number {
 					when, ok := recent[x]

@@ -100,7 +100,7 @@ func (p *Plugin) Describe() sdk.Description {
 			{Path: hopList, Summary: "a flow at a switch of its path", Watchable: true},
 			{Path: delayList, Summary: "packets of a flow at a switch in a range of delays", Watchable: true},
 			{Path: faultList, Summary: "a fault of a flow at a switch"},
-			{Path: switchList, Summary: "flows, packets and entropy of a switch"},
+			{Path: summariesList, Summary: "flows, packets and entropy of a switch"},
 			{Path: rangeList, Summary: "flows of a switch in a range of sizes"},
 			{Path: coverageList, Summary: "columns of a switch that were received of an interval"},
 			{Path: hostList, Summary: "report and counters of a host"},

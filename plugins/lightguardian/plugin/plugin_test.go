@@ -32,19 +32,19 @@ func TestInterval(t *testing.T) {
 		"final-epoch": 6, "final": true, "status": "COMPLETE", "received": 1.0, "valid": 1.0, "hosts": 4,
 		"hosts-delivered": 4,
 		"switches":        4, "switches-received": 4, "flows": 2, "faults": 0, "active-alerts": 0, "warnings": 0})
-	expect(t, rows(t, out, flowList), k.String(), map[string]any{"sender": "h1", "receiver": "h3", "sent": 100,
-		"received-packets": 100, "lost": 0, "path": "leaf1 spine1 leaf2", "valid-hops": 3, "received": 1.0, "faults": 0})
+	expect(t, rows(t, out, flowList), k.String(), map[string]any{"source-node": "h1", "destination-node": "h3", "packets": 100,
+		"received-packets": 100, "lost-packets": 0, "path": "leaf1 spine1 leaf2", "valid-hops": 3, "received": 1.0, "faults": 0})
 	list := rows(t, out, hopList)
 	expect(t, list, k.String()+" spine1", map[string]any{"position": 2, "expected": true, "valid": true, "packets": 100,
-		"lost": 0, "slow": 0.0, "gap": 1_000_000, "last-arrival": 99_000_000})
+		"lost-packets": 0, "slow": 0.0, "gap": 1_000_000, "last-arrival": 99_000_000})
 	if len(list) != 4 {
 		t.Errorf("%d hops", len(list))
 	}
-	expect(t, rows(t, out, delayList), k.String()+" leaf2 0", map[string]any{"to": 50_000, "packets": 100})
-	expect(t, rows(t, out, switchList), "leaf1", map[string]any{"packets": 130, "flows": 2, "received": 1.0})
-	expect(t, rows(t, out, rangeList), "leaf1 64", map[string]any{"last": 127, "flows": 1})
+	expect(t, rows(t, out, delayList), k.String()+" leaf2 0", map[string]any{"upper": 50_000, "packets": 100})
+	expect(t, rows(t, out, summariesList), "leaf1 5-tuple", map[string]any{"packets": 130, "distinct-flows": 2, "received": 1.0})
+	expect(t, rows(t, out, rangeList), "leaf1 64", map[string]any{"upper": 127, "flows": 1})
 	expect(t, rows(t, out, coverageList), "5 leaf1", map[string]any{"received-columns": simColumns, "final": false})
-	tables, err := h.Query(sdk.RowKey{List: hopList, Keys: map[string]string{"flow": k.String(), "switch": "leaf2"}})
+	tables, err := h.Query(sdk.RowKey{List: hopList, Keys: map[string]string{"flow": k.String(), "node": "leaf2"}})
 	if err != nil || len(tables) != 1 {
 		t.Fatalf("%v: %v", tables, err)
 	}
@@ -220,7 +220,7 @@ func TestRefined(t *testing.T) {
 		}
 		expect(t, rows(t, out, summaryList), "", map[string]any{"last-epoch": 8, "final-epoch": 12, "flows": 1})
 		expect(t, rows(t, out, flowList), k.String(), stamp)
-		expect(t, rows(t, out, flowList), k.String(), map[string]any{"sent": 400, "lost": 0})
+		expect(t, rows(t, out, flowList), k.String(), map[string]any{"packets": 400, "lost-packets": 0})
 		expect(t, rows(t, out, hopList), k.String()+" spine1", stamp)
 		expect(t, rows(t, out, coverageList), "5 spine1", map[string]any{"final-epoch": 16, "received": want})
 		if i == 3 {
@@ -303,7 +303,7 @@ func TestBadInput(t *testing.T) {
 			expect(t, rows(t, out, coverageList), "5 leaf1", map[string]any{"received-columns": test.columns,
 				"disagreeing-columns": map[bool]int{true: 1}[name == "disagreeing"]})
 			if name == "disagreeing" {
-				expect(t, rows(t, out, switchList), "leaf1", map[string]any{"packets": 5 * simColumns})
+				expect(t, rows(t, out, summariesList), "leaf1 5-tuple", map[string]any{"packets": 5 * simColumns})
 			}
 		})
 	}
@@ -321,7 +321,7 @@ func TestVotes(t *testing.T) {
 	out := play(t, h, 5, s)
 	faults := rows(t, out, faultList)
 	for _, k := range keys {
-		expect(t, faults, k.String()+" spine1 BLACKHOLE", map[string]any{"located": true, "after": "leaf1"})
+		expect(t, faults, k.String()+" spine1 BLACKHOLE", map[string]any{"located": true, "previous-node": "leaf1"})
 	}
 	if len(faults) != len(keys) {
 		t.Errorf("faults %v", slices.Sorted(maps.Keys(faults)))

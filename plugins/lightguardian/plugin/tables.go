@@ -20,17 +20,17 @@ import (
 
 // The lists of module netsketch-lightguardian.
 const (
-	root         = "/netsketch-lightguardian:lightguardian/"
-	summaryList  = root + "summary"
-	flowList     = root + "flows/flow"
-	hopList      = root + "hops/hop"
-	delayList    = root + "delays/delay"
-	faultList    = root + "faults/fault"
-	switchList   = root + "switches/switch"
-	rangeList    = root + "distributions/range"
-	coverageList = root + "coverage/interval"
-	hostList     = root + "hosts/host"
-	alertList    = root + "alerts/alert"
+	root          = "/netsketch-lightguardian:lightguardian/"
+	summaryList   = root + "summary"
+	flowList      = root + "flows/flow"
+	hopList       = root + "hops/hop"
+	delayList     = root + "delays/delay"
+	faultList     = root + "faults/fault"
+	summariesList = root + "node-summaries/node-summary"
+	rangeList     = root + "distributions/range"
+	coverageList  = root + "coverage/interval"
+	hostList      = root + "hosts/host"
+	alertList     = root + "alerts/alert"
 )
 
 // publish builds the tables of an epoch. Each replaces its whole list. p.mu is held.
@@ -47,7 +47,7 @@ func (p *Plugin) publish(ctx context.Context, r *run) (*sdk.Results, error) {
 	out.Add(r.hopTable(listed[hopList]))
 	out.Add(r.delayTable(listed[delayList]))
 	out.Add(r.faultTable(p.since))
-	out.Add(r.switchTable())
+	out.Add(r.nodeTable())
 	out.Add(r.rangeTable())
 	out.Add(r.summaryTable(p.alerts.Active())) // last: counts rows
 	return out, cmp.Or(out.Err(), ctx.Err())
@@ -166,8 +166,8 @@ func (r *run) summaryTable(active uint64) (*table.Table, error) {
 func (r *run) flowTable(flows []*flowState) (*table.Table, error) {
 	b := table.NewBuilder(flowList)
 	keys := b.TextKey("flow")
-	from, to := b.Text("state/sender"), b.Text("state/receiver")
-	sent, received, lost := b.Uint("state/sent"), b.Uint("state/received-packets"), b.Uint("state/lost")
+	from, to := b.Text("state/source-node"), b.Text("state/destination-node")
+	sent, received, lost := b.Uint("state/packets"), b.Uint("state/received-packets"), b.Uint("state/lost-packets")
 	path, valid, faults := b.Text("state/path"), b.Uint("state/valid-hops"), b.Uint("state/faults")
 	share := b.Float("state/received")
 	for _, f := range flows {
@@ -196,10 +196,10 @@ func (r *run) flowTable(flows []*flowState) (*table.Table, error) {
 
 func (r *run) hopTable(flows []*flowState) (*table.Table, error) {
 	b := table.NewBuilder(hopList)
-	keys, names := b.TextKey("flow"), b.TextKey("switch")
+	keys, names := b.TextKey("flow"), b.TextKey("node")
 	position, expected := b.Uint("state/position"), b.Bool("state/expected")
 	valid, share, packets := b.Bool("state/valid"), b.Float("state/received"), b.Uint("state/packets")
-	lost, slow := b.Uint("state/lost"), b.Float("state/slow")
+	lost, slow := b.Uint("state/lost-packets"), b.Float("state/slow")
 	gap, last := b.Uint("state/gap"), b.Uint("state/last-arrival")
 	for _, f := range flows {
 		before, ok := f.sent, f.known[0]
@@ -236,8 +236,8 @@ func (r *run) hopTable(flows []*flowState) (*table.Table, error) {
 
 func (r *run) delayTable(flows []*flowState) (*table.Table, error) {
 	b := table.NewBuilder(delayList)
-	keys, names, from := b.TextKey("flow"), b.TextKey("switch"), b.UintKey("from")
-	to, packets, share := b.Uint("state/to"), b.Uint("state/packets"), b.Float("state/received")
+	keys, names, lower := b.TextKey("flow"), b.TextKey("node"), b.UintKey("lower")
+	upper, packets, share := b.Uint("state/upper"), b.Uint("state/packets"), b.Float("state/received")
 	limits := r.config.Sketch.Delays
 	for _, f := range flows {
 		for j := range f.hops {
@@ -252,9 +252,9 @@ func (r *run) delayTable(flows []*flowState) (*table.Table, error) {
 				if n > 0 {
 					low = limits[n-1]
 				}
-				from.Append(uint64(low))
+				lower.Append(uint64(low))
 				if n < len(limits) {
-					to.Append(uint64(limits[n]))
+					upper.Append(uint64(limits[n]))
 				}
 				packets.Append(uint64(v))
 				share.Append(table.Decimal(h.share, 6))
@@ -266,11 +266,11 @@ func (r *run) delayTable(flows []*flowState) (*table.Table, error) {
 
 func (r *run) faultTable(since map[place]uint64) (*table.Table, error) {
 	b := table.NewBuilder(faultList)
-	keys, names, kinds := b.TextKey("flow"), b.TextKey("switch"), b.TextKey("kind")
-	begin, after := b.Uint("state/since-epoch"), b.Text("state/after")
+	keys, names, kinds := b.TextKey("flow"), b.TextKey("node"), b.TextKey("kind")
+	begin, previous := b.Uint("state/since-epoch"), b.Text("state/previous-node")
 	value, sure := b.Float("state/value"), b.Bool("state/located")
 	confidence, share := b.Float("state/confidence"), b.Float("state/received")
-	sent, received := b.Uint("state/sent"), b.Uint("state/received-packets")
+	sent, received := b.Uint("state/packets"), b.Uint("state/received-packets")
 	rows := 0
 	for _, f := range r.flows {
 		for _, x := range f.faults {
@@ -282,7 +282,7 @@ func (r *run) faultTable(since map[place]uint64) (*table.Table, error) {
 			names.Append(x.name)
 			kinds.Append(x.kind)
 			begin.Append(since[place{f.key, x.name, x.kind}])
-			after.AppendSome(alert.Clip(x.after))
+			previous.AppendSome(alert.Clip(x.after))
 			value.Append(table.Decimal(min(x.value, 1e9), 6))
 			sure.Append(!x.unsure)
 			confidence.Append(table.Decimal(1-x.doubt, 6))
@@ -294,13 +294,14 @@ func (r *run) faultTable(since map[place]uint64) (*table.Table, error) {
 	return b.Table()
 }
 
-func (r *run) switchTable() (*table.Table, error) {
-	b := table.NewBuilder(switchList)
-	names := b.TextKey("switch")
+func (r *run) nodeTable() (*table.Table, error) {
+	b := table.NewBuilder(summariesList)
+	names, dimension := b.TextKey("node"), b.TextKey("dimension")
 	id, share := b.Uint("state/device-id"), b.Float("state/received")
-	packets, flows, entropy := b.Uint("state/packets"), b.Uint("state/flows"), b.Float("state/entropy")
+	packets, flows, entropy := b.Uint("state/packets"), b.Uint("state/distinct-flows"), b.Float("state/entropy")
 	for _, name := range r.own {
 		names.Append(name)
+		dimension.Append(flow.FiveTuple.String())
 		id.Append(uint64(r.ids[name]))
 		share.Append(table.Decimal(r.share(name), 6))
 		t := r.tasks[name]
@@ -318,8 +319,8 @@ func (r *run) switchTable() (*table.Table, error) {
 
 func (r *run) rangeTable() (*table.Table, error) {
 	b := table.NewBuilder(rangeList)
-	names, first := b.TextKey("switch"), b.UintKey("first")
-	last, flows, share := b.Uint("state/last"), b.Uint("state/flows"), b.Float("state/received")
+	names, lower := b.TextKey("node"), b.UintKey("lower")
+	upper, flows, share := b.Uint("state/upper"), b.Uint("state/flows"), b.Float("state/received")
 	for _, name := range r.own {
 		t := r.tasks[name]
 		if t == nil || t.sizes == nil || t.crowded {
@@ -330,8 +331,8 @@ func (r *run) rangeTable() (*table.Table, error) {
 				continue
 			}
 			names.Append(name)
-			first.Append(uint64(1) << i)
-			last.Append(uint64(2)<<i - 1)
+			lower.Append(uint64(1) << i)
+			upper.Append(uint64(2)<<i - 1)
 			flows.Append(table.Whole(n))
 			share.Append(table.Decimal(r.share(name), 6))
 		}
@@ -343,7 +344,7 @@ func (r *run) rangeTable() (*table.Table, error) {
 // final.
 func (p *Plugin) coverageTable(r *run) (*table.Table, error) {
 	b := table.NewBuilder(coverageList)
-	first, names := b.UintKey("first-epoch"), b.TextKey("switch")
+	first, names := b.UintKey("first-epoch"), b.TextKey("node")
 	last, end, final := b.Uint("state/last-epoch"), b.Uint("state/final-epoch"), b.Bool("state/final")
 	columns, received, share := b.Uint("state/columns"), b.Uint("state/received-columns"), b.Float("state/received")
 	late, disagreeing := b.Uint("state/late-columns"), b.Uint("state/disagreeing-columns")
@@ -376,7 +377,7 @@ func (p *Plugin) coverageTable(r *run) (*table.Table, error) {
 
 func (r *run) hostTable() (*table.Table, error) {
 	b := table.NewBuilder(hostList)
-	names := b.TextKey("host")
+	names := b.TextKey("node")
 	status, problem, old := b.Text("state/status"), b.Text("state/problem"), b.Uint("state/old-sketchlets")
 	var counters []*table.UintAppender
 	for c := wire.Counter(0); c < wire.Counters; c++ {

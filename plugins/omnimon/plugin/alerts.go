@@ -19,8 +19,8 @@ const (
 	planFailed    alert.Kind = "PLAN_FAILED"
 )
 
-// networkSubject is the subject of alerts about the whole network.
-const networkSubject = "network"
+// networkLocation is the subject of alerts about the whole network.
+const networkLocation = "network"
 
 // severity returns the severity of an alert of this kind.
 func severity(k alert.Kind) string {
@@ -34,7 +34,7 @@ func severity(k alert.Kind) string {
 func alertEvents(changes []alert.Alert) (events []sdk.Event) {
 	for i := range changes {
 		x := &changes[i]
-		name := x.Subject
+		name := x.Location
 		switch {
 		case strings.Contains(name, "~"): // a link
 		case x.Kind == lossy, x.Kind == dead, x.Kind == switchMissing, x.Kind == planFailed:

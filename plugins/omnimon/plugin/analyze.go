@@ -159,7 +159,7 @@ func (p *Plugin) refuse(r *run) {
 // alerts.
 func (r *run) notices() {
 	for _, w := range r.inexact[:min(len(r.inexact), 1)] {
-		r.problem(networkSubject, inexact, "%s (%d reasons)", w, len(r.inexact))
+		r.problem(networkLocation, inexact, "%s (%d reasons)", w, len(r.inexact))
 	}
 	if r.result == nil {
 		return
@@ -198,7 +198,7 @@ func (r *run) warn(format string, args ...any) {
 }
 
 func (r *run) problem(subject string, k alert.Kind, format string, args ...any) {
-	r.problems = append(r.problems, alert.Problem{Subject: subject, Kind: k, Text: fmt.Sprintf(format, args...)})
+	r.problems = append(r.problems, alert.Problem{Location: subject, Kind: k, Text: fmt.Sprintf(format, args...)})
 }
 
 // missing reports whether packets are missing, or may be, so that a later count may change the
@@ -825,14 +825,14 @@ func counted(before, after int64) analysis.Bounds {
 func (r *run) loss(subject string, lost analysis.Bounds, sure, all bool, packets string) {
 	switch {
 	case !sure:
-		r.lossAlerts = append(r.lossAlerts, alert.Problem{Subject: subject, Kind: lossy, Unsure: true},
-			alert.Problem{Subject: subject, Kind: dead, Unsure: true})
+		r.lossAlerts = append(r.lossAlerts, alert.Problem{Location: subject, Kind: lossy, Unsure: true},
+			alert.Problem{Location: subject, Kind: dead, Unsure: true})
 	case lost.Low <= 0:
 	case all:
-		r.lossAlerts = append(r.lossAlerts, alert.Problem{Subject: subject, Kind: dead,
+		r.lossAlerts = append(r.lossAlerts, alert.Problem{Location: subject, Kind: dead,
 			Text: fmt.Sprintf("it lost all %d packets that %s in epoch %d", lost.Low, packets, r.epoch.Number)})
 	default:
-		r.lossAlerts = append(r.lossAlerts, alert.Problem{Subject: subject, Kind: lossy,
+		r.lossAlerts = append(r.lossAlerts, alert.Problem{Location: subject, Kind: lossy,
 			Text: fmt.Sprintf("it lost %s in epoch %d", span(lost), r.epoch.Number)})
 	}
 }

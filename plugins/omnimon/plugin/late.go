@@ -188,8 +188,8 @@ func (h *history) settle(r *run) {
 		}
 	}
 	unsure := func(subject string) { // alerts neither begin nor end
-		r.problems = append(r.problems, alert.Problem{Subject: subject, Kind: lossy, Unsure: true},
-			alert.Problem{Subject: subject, Kind: dead, Unsure: true})
+		r.problems = append(r.problems, alert.Problem{Location: subject, Kind: lossy, Unsure: true},
+			alert.Problem{Location: subject, Kind: dead, Unsure: true})
 	}
 	for i := range r.network.switches {
 		unsure(r.network.switches[i].name)

@@ -116,9 +116,9 @@ func compare(t *testing.T, s *sim, out, settled *sdk.Results) {
 			t.Fatalf("flow %v: %v, sent %v", f.key, row, f.sent)
 		}
 		for i := range f.at {
-			hop := hops[f.key.String()+" "+string(rune('0'+i))]
+			hop := hops[f.key.String()+" "+f.elements[2*i+1]]
 			want := uint64(f.at[i][wire.Packets])
-			if hop["packets-low"] != want || hop["packets-high"] != want || hop["switch"] != f.elements[2*i+1] ||
+			if hop["packets-low"] != want || hop["packets-high"] != want || hop["position"] != uint64(i+1) ||
 				hop["link"] != f.elements[2*i] || hop["determined"] != true {
 				t.Fatalf("flow %v at %s: %v, want %d", f.key, f.elements[2*i+1], hop, want)
 			}
@@ -175,7 +175,7 @@ func compareLinkFlows(t *testing.T, s *sim, out, settled *sdk.Results, determine
 	before := map[string]uint64{} // most packets that the hop in front of a link received, by link and flow
 	for _, f := range s.flows {
 		for i := 2; i < len(f.elements); i += 2 {
-			if hop := hops[fmt.Sprintf("%v %d", f.key, i/2-1)]; hop != nil {
+			if hop := hops[f.key.String()+" "+f.elements[i-1]]; hop != nil {
 				before[f.elements[i]+" "+f.key.String()] = hop["packets-high"].(uint64)
 			}
 		}
@@ -323,8 +323,8 @@ func TestOtherRoutes(t *testing.T) {
 					continue
 				}
 				for i := range f.at {
-					hop := hops[f.key.String()+" "+string(rune('0'+i))]
-					if hop["switch"] != f.elements[2*i+1] || hop["packets-low"].(uint64) > uint64(f.at[i][wire.Packets]) ||
+					hop := hops[f.key.String()+" "+f.elements[2*i+1]]
+					if hop["position"] != uint64(i+1) || hop["packets-low"].(uint64) > uint64(f.at[i][wire.Packets]) ||
 						hop["packets-high"].(uint64) < uint64(f.at[i][wire.Packets]) {
 						t.Fatalf("%s: flow %v at %s: %v", name, f.key, f.elements[2*i+1], hop)
 					}
@@ -431,7 +431,8 @@ func TestInexact(t *testing.T) {
 			}
 			flows := 0
 			for key, row := range rowsOf(t, out, settled, flowList) {
-				exact := tt.flows == all || tt.flows != none && row["source"] != tt.flows && row["destination"] != tt.flows
+				exact := tt.flows == all || tt.flows != none && row["source-node"] != tt.flows &&
+					row["destination-node"] != tt.flows
 				if row["exact"] != exact || (row["problem"] == nil) != exact || exact && row["received-packets"] != row["packets"] {
 					t.Fatalf("flow %s: %v", key, row)
 				}
@@ -516,7 +517,7 @@ func TestUntagged(t *testing.T) {
 	}
 	flows, hops := sdktest.Rows(t, out, flowList), sdktest.Rows(t, out, hopList)
 	for _, f := range s.flows {
-		row, hop := flows[f.key.String()], hops[f.key.String()+" 0"]
+		row, hop := flows[f.key.String()], hops[f.key.String()+" "+f.elements[1]]
 		if n := uint64(f.sent[wire.Packets]); row["packets"] != n+f.untagged.Packets || row["received-packets"] != n ||
 			row["exact"] != (f.untagged.Packets == 0) || row["untagged-packets"] != f.untagged.Packets ||
 			hop["packets-low"] != n || hop["packets-high"] != n+f.untagged.Packets || hop["determined"] != row["exact"] {

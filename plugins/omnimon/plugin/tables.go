@@ -275,7 +275,7 @@ func extremeName(e wire.Extreme) string {
 func (r *run) flowTable(flows []*published) (*table.Table, error) {
 	b := r.builder(flowList)
 	keys := b.TextKey("flow")
-	source, destination, path := b.Text("state/source"), b.Text("state/destination"), b.Text("state/path")
+	source, destination, path := b.Text("state/source-node"), b.Text("state/destination-node"), b.Text("state/path")
 	var values []*table.UintAppender
 	for s := wire.Packets; s < wire.FirstExtreme; s++ {
 		values = append(values, b.Uint("state/"+s.String()))
@@ -326,8 +326,8 @@ func (r *run) flowTable(flows []*published) (*table.Table, error) {
 
 func (r *run) hopTable(flows []*published) (*table.Table, error) {
 	b := r.builder(hopList)
-	keys, hop := b.TextKey("flow"), b.UintKey("hop")
-	name, link := b.Text("state/switch"), b.Text("state/link")
+	keys, name := b.TextKey("flow"), b.TextKey("node")
+	position, link := b.Uint("state/position"), b.Text("state/link")
 	low, high, bytes := b.Uint("state/packets-low"), b.Uint("state/packets-high"), b.Uint("state/bytes")
 	determined, problem := b.Bool("state/determined"), b.Text("state/problem")
 	for _, f := range flows {
@@ -337,7 +337,7 @@ func (r *run) hopTable(flows []*published) (*table.Table, error) {
 		reason := cmp.Or(r.sentReason(f), r.pendingReason(lacksPackets(&f.Flow)))
 		for i, h := range f.Path.Hops {
 			appendFlow(keys, f)
-			hop.Append(uint64(i))
+			position.Append(uint64(i + 1))
 			name.Append(r.network.switches[h.Switch].name)
 			link.Append(r.network.links[h.Link].name)
 			least, most, size, exact := f.Sent[wire.Packets], f.Sent[wire.Packets], f.Sent[wire.Bytes], true
@@ -386,7 +386,7 @@ func (r *run) sentReason(f *published) string {
 // lossTable lists the largest losses of flows.
 func (r *run) lossTable() (*table.Table, error) {
 	b := r.builder(lossList)
-	keys, element := b.TextKey("flow"), b.TextKey("element")
+	keys, location := b.TextKey("flow"), b.TextKey("location")
 	kinds := b.Text("state/kind")
 	low, high, determined := b.Uint("state/lost-low"), b.Uint("state/lost-high"), b.Bool("state/determined")
 	bytes, provisional, problem := b.Uint("state/lost-bytes"), b.Bool("state/provisional"), b.Text("state/problem")
@@ -396,7 +396,7 @@ func (r *run) lossTable() (*table.Table, error) {
 	for _, l := range r.losses() {
 		keys.AppendText(&l.flow.Key)
 		name, k := r.network.element(l.flow.Path, l.at)
-		element.Append(name)
+		location.Append(name)
 		kinds.Append(k)
 		known(low, l.Packets.Low, true)
 		known(high, l.Packets.High, true)
@@ -437,7 +437,7 @@ func (r *run) losses() (out []loss) {
 
 func (r *run) switchTable() (*table.Table, error) {
 	b := r.builder(switchList)
-	names := b.TextKey("switch")
+	names := b.TextKey("node")
 	status, problem, exact := b.Text("state/status"), b.Text("state/problem"), b.Bool("state/exact")
 	packets, noHeader := b.Uint("state/packets"), b.Uint("state/no-header")
 	low, high, determined := b.Uint("state/lost-low"), b.Uint("state/lost-high"), b.Bool("state/determined")
@@ -542,7 +542,7 @@ func (r *run) linkFlowTable() (*table.Table, error) {
 
 func (r *run) hostTable() (*table.Table, error) {
 	b := table.NewBuilder(hostList)
-	names, number := b.TextKey("host"), b.Uint("state/number")
+	names, number := b.TextKey("node"), b.Uint("state/number")
 	status, problem, exact := b.Text("state/status"), b.Text("state/problem"), b.Bool("state/exact")
 	flows, used, owned := b.Uint("state/flows"), b.Uint("state/mappings-used"), b.Uint("state/mappings-owned")
 	var counters []*table.UintAppender

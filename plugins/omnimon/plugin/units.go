@@ -232,7 +232,7 @@ func (c *counts) sumUnits(cells []uint32) (sums [kinds][]uint64) {
 // countTable lists the counts of units.
 func (r *run) countTable(answers []*answer) (*table.Table, error) {
 	b := table.NewBuilder(countList)
-	names, switches, values := b.TextKey("query/name"), b.TextKey("switch"), b.TextKey("value")
+	names, switches, values := b.TextKey("query/name"), b.TextKey("node"), b.TextKey("value")
 	number, sum := b.Uint("state/unit"), b.Uint("state/sum")
 	seen := map[string]bool{}
 	for _, a := range answers {

@@ -21,9 +21,10 @@ type Kind string
 
 // Problem is a problem found in one epoch.
 type Problem struct {
-	Subject string
-	Kind    Kind
-	Text    string
+	Location string // the name of a node or link
+	Subject  string // what the problem is about, if a location can have several of a kind; usually ""
+	Kind     Kind
+	Text     string
 	// Unsure is set if the problem keeps an active alert active, but must not begin one.
 	Unsure bool
 }
@@ -31,26 +32,28 @@ type Problem struct {
 // OfMissing returns the problem that the data of a host or device is missing. If the host or
 // device joined during the epoch, the problem is unsure, because it could not measure the whole
 // epoch.
-func OfMissing(subject string, k Kind, text string, m sdk.Missing) Problem {
-	return Problem{Subject: subject, Kind: k, Text: text, Unsure: m.Joined}
+func OfMissing(node string, k Kind, text string, m sdk.Missing) Problem {
+	return Problem{Location: node, Kind: k, Text: text, Unsure: m.Joined}
 }
 
 // Alert is a problem over time.
 type Alert struct {
-	Subject string
-	Kind    Kind
-	Text    string // the latest text
-	Active  bool
-	Since   uint64 // epoch in which the alert became active or inactive
-	At      int64  // end of the epoch Since, in nanoseconds since 1970
-	Count   uint64 // number of activations
+	Location string
+	Subject  string
+	Kind     Kind
+	Text     string // the latest text
+	Active   bool
+	Since    uint64 // epoch in which the alert became active or inactive
+	At       int64  // end of the epoch Since, in nanoseconds since 1970
+	Count    uint64 // number of activations
 }
 
 func (x Alert) compare(y Alert) int {
-	return cmp.Or(strings.Compare(x.Subject, y.Subject), strings.Compare(string(x.Kind), string(y.Kind)))
+	return cmp.Or(strings.Compare(x.Location, y.Location), strings.Compare(x.Subject, y.Subject),
+		strings.Compare(string(x.Kind), string(y.Kind)))
 }
 
-// List holds alerts, sorted by subject and kind.
+// List holds alerts, sorted by location, subject and kind.
 type List []Alert
 
 // most bounds the alerts of a list. The inactive alerts that ended first are dropped first.
@@ -62,7 +65,7 @@ const most = 1000
 func (l *List) Update(epoch *sdk.Epoch, problems []Problem) (changes []Alert) {
 	at, still := epoch.End.UnixNano(), map[Alert]bool{}
 	for _, p := range problems {
-		id := Alert{Subject: p.Subject, Kind: p.Kind}
+		id := Alert{Location: p.Location, Subject: p.Subject, Kind: p.Kind}
 		still[id] = true
 		if p.Unsure {
 			continue
@@ -80,7 +83,7 @@ func (l *List) Update(epoch *sdk.Epoch, problems []Problem) (changes []Alert) {
 		}
 	}
 	for i := range *l {
-		if x := &(*l)[i]; x.Active && !still[Alert{Subject: x.Subject, Kind: x.Kind}] {
+		if x := &(*l)[i]; x.Active && !still[Alert{Location: x.Location, Subject: x.Subject, Kind: x.Kind}] {
 			x.Active, x.Since, x.At = false, epoch.Number, at
 			changes = append(changes, *x)
 		}
@@ -123,7 +126,7 @@ func (l List) Active() (n uint64) {
 func (l List) Check() error {
 	for i := 1; i < len(l); i++ {
 		if l[i-1].compare(l[i]) >= 0 {
-			return fmt.Errorf("alerts out of order: %s %s after %s %s", l[i].Subject, l[i].Kind, l[i-1].Subject,
+			return fmt.Errorf("alerts out of order: %s %s after %s %s", l[i].Location, l[i].Kind, l[i-1].Location,
 				l[i-1].Kind)
 		}
 	}
@@ -134,13 +137,29 @@ func (l List) Check() error {
 // never active has no text and no times. Rows have no number of the epoch in which a problem was
 // found again, so that a row without a change is no update for subscribers on change.
 func (l List) Table(path string, severity func(Kind) string) (*table.Table, error) {
+	return l.table(path, severity, false)
+}
+
+// TableOfSubjects is Table for a list whose alerts also have the key "subject".
+func (l List) TableOfSubjects(path string, severity func(Kind) string) (*table.Table, error) {
+	return l.table(path, severity, true)
+}
+
+func (l List) table(path string, severity func(Kind) string, subjects bool) (*table.Table, error) {
 	b := table.NewBuilder(path)
-	subject, kinds := b.TextKey("subject"), b.TextKey("kind")
+	location, kinds := b.TextKey("location"), b.TextKey("kind")
+	var subject *table.TextAppender
+	if subjects {
+		subject = b.TextKey("subject")
+	}
 	active, severities, text := b.Bool("state/active"), b.Text("state/severity"), b.Text("state/text")
 	since, at, count := b.Uint("state/since-epoch"), b.Uint("state/last-change"), b.Uint("state/count")
 	for i := range l {
 		x := &l[i]
-		subject.Append(x.Subject)
+		location.Append(x.Location)
+		if subjects {
+			subject.Append(x.Subject)
+		}
 		kinds.Append(string(x.Kind))
 		active.Append(x.Active)
 		severities.Append(severity(x.Kind))
@@ -154,8 +173,8 @@ func (l List) Table(path string, severity func(Kind) string) (*table.Table, erro
 	return b.Table()
 }
 
-// Event returns the log event of an alert that began or ended. name is the subject's name for the
-// operator.
+// Event returns the log event of an alert that began or ended. name is the name of its
+// location for the operator.
 func (x *Alert) Event(name string) sdk.Event {
 	e := sdk.Event{Level: slog.LevelInfo, Message: Clip(name + ": resolved"),
 		Attributes: map[string]string{"alert": string(x.Kind)}}

@@ -19,8 +19,8 @@ func epoch(number uint64) *sdk.Epoch {
 // An alert begins with its problem, stays active while the problem is unsure, and ends without the
 // problem. An unsure problem does not begin an alert.
 func TestUpdate(t *testing.T) {
-	sure := Problem{Subject: "s1", Kind: "lossy", Text: "it lost 3 packets"}
-	unsure := Problem{Subject: "s1", Kind: "lossy", Unsure: true}
+	sure := Problem{Location: "s1", Kind: "lossy", Text: "it lost 3 packets"}
+	unsure := Problem{Location: "s1", Kind: "lossy", Unsure: true}
 	var l List
 	for i, tt := range []struct {
 		problems []Problem
@@ -28,16 +28,16 @@ func TestUpdate(t *testing.T) {
 		active   uint64
 	}{
 		{[]Problem{unsure}, "", 0},
-		{[]Problem{sure, {Subject: "a", Kind: "dead", Text: "x"}}, "s1 began in 2, a began in 2", 2},
+		{[]Problem{sure, {Location: "a", Kind: "dead", Text: "x"}}, "s1 began in 2, a began in 2", 2},
 		{[]Problem{unsure}, "a ended in 3", 1},
-		{[]Problem{{Subject: "s1", Kind: "lossy", Text: "it lost 4 packets"}}, "", 1},
+		{[]Problem{{Location: "s1", Kind: "lossy", Text: "it lost 4 packets"}}, "", 1},
 		{nil, "s1 ended in 5", 0},
 		{[]Problem{sure}, "s1 began in 6", 1},
 	} {
 		var changes []string
 		for _, x := range l.Update(epoch(uint64(i+1)), tt.problems) {
 			what := map[bool]string{true: "began", false: "ended"}[x.Active]
-			changes = append(changes, fmt.Sprintf("%s %s in %d", x.Subject, what, x.Since))
+			changes = append(changes, fmt.Sprintf("%s %s in %d", x.Location, what, x.Since))
 		}
 		if got := strings.Join(changes, ", "); got != tt.changes || l.Active() != tt.active {
 			t.Errorf("epoch %d: %q, %d active; want %q, %d", i+1, got, l.Active(), tt.changes, tt.active)
@@ -71,13 +71,13 @@ func TestBound(t *testing.T) {
 	var l List
 	problems := make([]Problem, most+10)
 	for i := range problems {
-		problems[i] = Problem{Subject: fmt.Sprintf("s%04d", i), Kind: "k", Text: strings.Repeat("ü", 600)}
+		problems[i] = Problem{Location: fmt.Sprintf("s%04d", i), Kind: "k", Text: strings.Repeat("ü", 600)}
 	}
 	l.Update(epoch(1), problems[:20])
 	l.Update(epoch(2), problems[10:20]) // ends the first ten
 	l.Update(epoch(3), problems[20:])
-	if len(l) != most || l[0].Subject != "s0010" || l.Active() != most-10 {
-		t.Errorf("%d alerts from %s on, %d active", len(l), l[0].Subject, l.Active())
+	if len(l) != most || l[0].Location != "s0010" || l.Active() != most-10 {
+		t.Errorf("%d alerts from %s on, %d active", len(l), l[0].Location, l.Active())
 	}
 	if text := l[0].Text; len(text) > 910 || !strings.HasSuffix(text, "ü …") {
 		t.Errorf("a text of %d bytes", len(text))

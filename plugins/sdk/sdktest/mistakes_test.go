@@ -23,10 +23,10 @@ const gauges = `module acme-gauges {
   container gauges {
     config false;
     list gauge {
-      key "device";
-      leaf device { type leafref { path "../state/device"; } }
+      key "node";
+      leaf node { type leafref { path "../state/node"; } }
       container state {
-        leaf device { type string { length "1..8"; } }
+        leaf node { type string { length "1..8"; } }
         leaf cells { type uint8; }
         leaf share { type decimal64 { fraction-digits 2; } }
         leaf kind { type enumeration { enum GOOD; enum BAD; } }
@@ -92,7 +92,7 @@ func TestMistakes(t *testing.T) {
 	}
 	row := func(fill func(*table.Builder)) func() (*mistaken, *sdk.Epoch) {
 		return rows(func(b *table.Builder) {
-			b.TextKey("device").Append("leaf1")
+			b.TextKey("node").Append("leaf1")
 			fill(b)
 		})
 	}
@@ -134,7 +134,7 @@ func TestMistakes(t *testing.T) {
 			"declares the list " + gauge + " twice"},
 		"path without module": {described(func(d *sdk.Description) { d.Lists[0].Path = "/gauges/gauge" }),
 			`"/gauges/gauge" is not a schema path such as /module:container/list`},
-		"path with keys": {described(func(d *sdk.Description) { d.Lists[0].Path = gauge + "[device=x]" }),
+		"path with keys": {described(func(d *sdk.Description) { d.Lists[0].Path = gauge + "[node=x]" }),
 			"is not a schema path such as"},
 		"another list": {described(func(d *sdk.Description) { d.Lists[0].Path += "s" }), "gauge"},
 		"module of another name": {described(func(d *sdk.Description) { d.Modules[0].Name = "acme-others" }),
@@ -146,15 +146,15 @@ func TestMistakes(t *testing.T) {
 		"no type": {module("{ type uint8; }", "{ }"),
 			"acme-gauges.yang:13:9: missing required leaf field: type"},
 		"leaf twice":       {module("leaf cells", "leaf share { type string; } leaf cells"), "share"},
-		"key without leaf": {module(`key "device"`, `key "devices"`), "devices"},
-		"no key":           {module(`key "device";`, ""), "has no key, so its rows cannot be told apart"},
+		"key without leaf": {module(`key "node"`, `key "devices"`), "devices"},
+		"no key":           {module(`key "node";`, ""), "has no key, so its rows cannot be told apart"},
 		"configuration":    {module("config false;", ""), "is configuration"},
 		"import":           {module("prefix g;", "prefix g; import acme-none { prefix n; }"), "acme-none"},
-		"broken leafref":   {module("../state/device", "../state/devic"), "devic"},
+		"broken leafref":   {module("../state/node", "../state/devic"), "devic"},
 		"bad range":        {module("length \"1..8\"", "length \"8..1\""), "8..1"},
 
 		"value out of range": {row(func(b *table.Builder) { b.Uint("state/cells").Append(300) }),
-			"[device=leaf1]: state/cells"},
+			"[node=leaf1]: state/cells"},
 		"unknown leaf": {row(func(b *table.Builder) { b.Uint("state/cell").Append(1) }), "state/cell"},
 		"wrong type":   {row(func(b *table.Builder) { b.Text("state/cells").Append("1") }), "state/cells"},
 		"NaN": {row(func(b *table.Builder) { b.Float("state/share").Append(math.NaN()) }),
@@ -167,17 +167,17 @@ func TestMistakes(t *testing.T) {
 			cells.Append(1)
 			cells.Append(2)
 		}), "state/cells"},
-		"no key column": {rows(func(b *table.Builder) { b.Uint("state/cells").Append(1) }), "device"},
-		"key out of range": {rows(func(b *table.Builder) { b.TextKey("device").Append("a very long name") }),
-			"device"},
+		"no key column": {rows(func(b *table.Builder) { b.Uint("state/cells").Append(1) }), "node"},
+		"key out of range": {rows(func(b *table.Builder) { b.TextKey("node").Append("a very long name") }),
+			"node"},
 		"rows of the same keys": {rows(func(b *table.Builder) {
-			device := b.TextKey("device")
+			device := b.TextKey("node")
 			device.Append("leaf1")
 			device.Append("leaf1")
 		}), "leaf1"},
 		"undeclared list": {published(func(*sdk.Epoch) (*sdk.Results, error) {
 			b, out := table.NewBuilder(gauge+"s"), &sdk.Results{}
-			b.TextKey("device").Append("leaf1")
+			b.TextKey("node").Append("leaf1")
 			out.Add(b.Table())
 			return out, nil
 		}), "a table of " + gauge + "s, a list that the description does not declare"},

@@ -30,10 +30,10 @@ const module = `module acme-sums {
   container sums {
     list sum {
       config false;
-      key "device";
-      leaf device { type leafref { path "../state/device"; } }
+      key "node";
+      leaf node { type leafref { path "../state/node"; } }
       container state {
-        leaf device { type string; }
+        leaf node { type string; }
         leaf cells { type uint32; }
       }
     }
@@ -66,7 +66,7 @@ func (sums) Configure(_ context.Context, c sdk.Config, n sdk.Network) (sdk.Setti
 
 func (sums) Analyze(_ context.Context, e *sdk.Epoch) (*sdk.Results, error) {
 	b := table.NewBuilder(list)
-	device, cells := b.TextKey("device"), b.Uint("state/cells")
+	device, cells := b.TextKey("node"), b.Uint("state/cells")
 	out := &sdk.Results{}
 	for _, d := range e.Devices {
 		n := 0
@@ -76,7 +76,7 @@ func (sums) Analyze(_ context.Context, e *sdk.Epoch) (*sdk.Results, error) {
 				return nil, errors.New("bad object")
 			case "bad list":
 				b = table.NewBuilder("/acme-sums:sums/other")
-				device, cells = b.TextKey("device"), b.Uint("state/cells")
+				device, cells = b.TextKey("node"), b.Uint("state/cells")
 			case "bad value":
 				n = 1 << 40
 			case "bad plan":
@@ -89,7 +89,7 @@ func (sums) Analyze(_ context.Context, e *sdk.Epoch) (*sdk.Results, error) {
 		cells.Append(uint64(n))
 	}
 	for _, w := range e.Watched {
-		device.Append("watched " + w.Keys["device"])
+		device.Append("watched " + w.Keys["node"])
 		cells.Append(0)
 	}
 	t, err := b.Table()
@@ -112,19 +112,19 @@ func epoch(number uint64, object string, n int, watched ...sdk.RowKey) *sdk.Epoc
 
 func TestHarness(t *testing.T) {
 	h := Start(t, sums{}, Options{Network: network})
-	watch := sdk.RowKey{List: list, Keys: map[string]string{"device": "x"}}
+	watch := sdk.RowKey{List: list, Keys: map[string]string{"node": "x"}}
 	got := Text(h.Analyze(epoch(1, "cells", 3)), h.Analyze(epoch(2, "cells", 2_000_000, watch)),
 		h.Analyze(epoch(3, "cells", 0)))
 	want := `results 0
 table /acme-sums:sums/sum target="" replace=true rows=1
-  [device=s1] state/cells=3
+  [node=s1] state/cells=3
 results 1
 table /acme-sums:sums/sum target="" replace=true rows=2
-  [device=s1] state/cells=2000000
-  [device=watched x] state/cells=0
+  [node=s1] state/cells=2000000
+  [node=watched x] state/cells=0
 results 2
 table /acme-sums:sums/sum target="" replace=true rows=1
-  [device=s1] state/cells=0
+  [node=s1] state/cells=0
 `
 	if got != want {
 		t.Errorf("got\n%s", got)
@@ -224,10 +224,10 @@ func (p wrongRow) Query(ctx context.Context, _ sdk.RowKey) ([]*table.Table, uint
 
 func TestQueryOfWrongRow(t *testing.T) {
 	h := Start(t, wrongRow{}, Options{Network: network})
-	if _, err := h.Query(sdk.RowKey{List: list, Keys: map[string]string{"device": "s1"}}); err != nil {
+	if _, err := h.Query(sdk.RowKey{List: list, Keys: map[string]string{"node": "s1"}}); err != nil {
 		t.Error(err)
 	}
-	_, err := h.Query(sdk.RowKey{List: list, Keys: map[string]string{"device": "s2"}})
+	_, err := h.Query(sdk.RowKey{List: list, Keys: map[string]string{"node": "s2"}})
 	if err == nil || !strings.Contains(err.Error(), "has 1 rows, none of them with these keys") {
 		t.Error(err)
 	}

@@ -39,7 +39,7 @@ func severity(k alert.Kind) string {
 func alertEvents(changes []alert.Alert) (events []sdk.Event) {
 	for i := range changes {
 		x := &changes[i]
-		name := x.Subject
+		name := x.Location
 		switch x.Kind {
 		case latencyInflated, pathChanged, packetsLost, switchMissing:
 			name = "switch " + name

@@ -97,7 +97,7 @@ func (p *Plugin) Analyze(ctx context.Context, epoch *sdk.Epoch) (*sdk.Results, e
 	}
 	for _, o := range epoch.Plans {
 		if o.Status != sdk.PlanApplied {
-			p.failures = append(p.failures, alert.Problem{Subject: o.Device, Kind: planFailed,
+			p.failures = append(p.failures, alert.Problem{Location: o.Device, Kind: planFailed,
 				Text: fmt.Sprintf("the plan of this configuration is %v: %s", o.Status, o.Reason)})
 		}
 	}
@@ -254,7 +254,7 @@ func (r *interval) unread(o *observer) {
 }
 
 func (r *interval) problem(subject string, k alert.Kind, format string, args ...any) {
-	r.problems = append(r.problems, alert.Problem{Subject: subject, Kind: k, Text: fmt.Sprintf(format, args...)})
+	r.problems = append(r.problems, alert.Problem{Location: subject, Kind: k, Text: fmt.Sprintf(format, args...)})
 }
 
 // size returns the packets of a flow; ok is false without a report or if all its counters have
@@ -337,10 +337,11 @@ func (r *interval) flow(text string) *heavyFlow {
 
 // hop is a flow at one switch.
 type hop struct {
-	node    uint32
-	packets uint32
-	sum     uint64
-	known   bool
+	node     uint32
+	position int // on the path, from 1; 0 if the path is not known
+	packets  uint32
+	sum      uint64
+	known    bool
 }
 
 // latency returns the sum of the mean latencies along the path of a flow; ok is false if one is not
@@ -363,7 +364,7 @@ func (f *heavyFlow) hops() (out []hop) {
 		if slices.Contains(f.path[:i], node) {
 			continue // a loop
 		}
-		h := hop{node: node}
+		h := hop{node: node, position: i + 1}
 		h.packets, h.sum, h.known = f.at.latency(&f.key, node)
 		out = append(out, h)
 	}

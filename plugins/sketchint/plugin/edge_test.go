@@ -106,25 +106,25 @@ func TestEdgeSwitches(t *testing.T) {
 	expect(t, rows(t, out, summaryList), "", map[string]any{"status": "COMPLETE", "packets": packets, "hops": hops,
 		"flows": 3, "hosts": 3, "hosts-delivered": 3, "heavy-flows": 1})
 	list := rows(t, out, flowList)
-	expect(t, list, f.key().String(), map[string]any{"host": "leaf2", "packets": 150, "path": nil, "latency": nil})
-	expect(t, list, light.key().String(), map[string]any{"host": "leaf2", "packets": 10})
-	expect(t, list, local.key().String(), map[string]any{"host": "leaf1", "packets": 5})
-	list = rows(t, out, latencyList)
-	expect(t, list, f.key().String()+" spine1", map[string]any{"packets": 150, "latency": 20})
-	expect(t, list, light.key().String()+" leaf2", map[string]any{"packets": 10, "latency": 7})
+	expect(t, list, f.key().String(), map[string]any{"reporting-node": "leaf2", "packets": 150, "path": nil, "latency-avg": nil})
+	expect(t, list, light.key().String(), map[string]any{"reporting-node": "leaf2", "packets": 10})
+	expect(t, list, local.key().String(), map[string]any{"reporting-node": "leaf1", "packets": 5})
+	list = rows(t, out, hopList)
+	expect(t, list, f.key().String()+" spine1", map[string]any{"packets": 150, "latency-avg": 20})
+	expect(t, list, light.key().String()+" leaf2", map[string]any{"packets": 10, "latency-avg": 7})
 	if len(list) != 5 {
 		t.Errorf("latencies %v", list)
 	}
 	list = rows(t, out, hitterList)
 	for _, element := range []string{"network", "leaf1", "spine1", "leaf2"} {
-		expect(t, list, element+" "+f.key().String(), map[string]any{"packets": 150})
+		expect(t, list, element+" 5-tuple "+f.key().String(), map[string]any{"packets": 150})
 	}
-	expect(t, list, "h3 "+f.key().String(), map[string]any{"packets": 150}) // the agent has them, too
+	expect(t, list, "h3 5-tuple "+f.key().String(), map[string]any{"packets": 150}) // the agent has them, too
 	if len(list) != 5 {
 		t.Errorf("heavy hitters %v", slices.Sorted(maps.Keys(list)))
 	}
-	expect(t, rows(t, out, measurementList), "leaf2", map[string]any{"packets": 160, "flows": 2})
-	expect(t, rows(t, out, measurementList), "network", map[string]any{"packets": packets, "flows": 3})
+	expect(t, rows(t, out, summariesList), "leaf2 5-tuple", map[string]any{"packets": 160, "distinct-flows": 2})
+	expect(t, rows(t, out, summariesList), "network 5-tuple", map[string]any{"packets": packets, "distinct-flows": 3})
 	expect(t, rows(t, out, switchList), "leaf2", map[string]any{"tower-status": "COMPLETE", "heavy-flows": 1})
 	expect(t, rows(t, out, switchList), "spine1", map[string]any{"tower-status": nil})
 	expect(t, rows(t, out, costList), "", map[string]any{"passport-packets": packets,
@@ -136,8 +136,8 @@ func TestEdgeSwitches(t *testing.T) {
 	moved := f
 	moved.path = []uint32{leaf1, spine2, leaf2}
 	list = rows(t, run(2, moved, -1), changeList)
-	expect(t, list, "spine1 "+f.key().String(), map[string]any{"packets-before": 150, "packets-after": 0})
-	expect(t, list, "spine2 "+f.key().String(), map[string]any{"packets-before": 0, "packets-after": 150})
+	expect(t, list, "spine1 5-tuple "+f.key().String(), map[string]any{"previous": 150, "current": 0})
+	expect(t, list, "spine2 5-tuple "+f.key().String(), map[string]any{"previous": 0, "current": 150})
 	if len(list) != 2 {
 		t.Errorf("changes %v", list)
 	}
@@ -169,8 +169,8 @@ func TestEdgeSwitchesAndHosts(t *testing.T) {
 	}
 	out := h.Analyze(e)
 	expect(t, rows(t, out, summaryList), "", map[string]any{"packets": 7, "status": "COMPLETE"})
-	expect(t, rows(t, out, flowList), at.key().String(), map[string]any{"host": "h1", "packets": 3})
-	expect(t, rows(t, out, flowList), without.key().String(), map[string]any{"host": "leaf1", "packets": 4})
+	expect(t, rows(t, out, flowList), at.key().String(), map[string]any{"reporting-node": "h1", "packets": 3})
+	expect(t, rows(t, out, flowList), without.key().String(), map[string]any{"reporting-node": "leaf1", "packets": 4})
 }
 
 // Edge switches read node ids and latencies alone.

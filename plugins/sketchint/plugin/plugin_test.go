@@ -32,27 +32,27 @@ func TestInterval(t *testing.T) {
 		"problem": nil, "hosts": 4, "hosts-delivered": 4, "switches": 4, "packets": 1165, "with-int": 1160, "flows": 4,
 		"hops": 3360, "heavy-flows": 2, "active-alerts": 1})
 	list := rows(t, out, flowList)
-	expect(t, list, key(0), map[string]any{"host": "h3", "packets": 1000, "path": "leaf1 spine1 leaf2",
-		"previous-path": nil, "path-changes": 0, "latency": 1000 + 2000 + 3270})
-	expect(t, list, key(2), map[string]any{"host": "h1", "packets": 60, "path": "leaf1", "latency": 700})
+	expect(t, list, key(0), map[string]any{"reporting-node": "h3", "packets": 1000, "path": "leaf1 spine1 leaf2",
+		"previous-path": nil, "path-changes": 0, "latency-avg": 1000 + 2000 + 3270})
+	expect(t, list, key(2), map[string]any{"reporting-node": "h1", "packets": 60, "path": "leaf1", "latency-avg": 700})
 	if len(list) != 3 {
 		t.Errorf("%d flows", len(list))
 	}
-	list = rows(t, out, latencyList)
-	expect(t, list, key(0)+" leaf2", map[string]any{"host": "h3", "packets": 1000, "latency": 3270})
-	expect(t, list, key(1)+" spine1", map[string]any{"host": "h4", "packets": 100, "latency": 2500})
+	list = rows(t, out, hopList)
+	expect(t, list, key(0)+" leaf2", map[string]any{"reporting-node": "h3", "packets": 1000, "latency-avg": 3270})
+	expect(t, list, key(1)+" spine1", map[string]any{"reporting-node": "h4", "packets": 100, "latency-avg": 2500})
 	if len(list) != 7 {
 		t.Errorf("%d latencies", len(list))
 	}
-	expect(t, rows(t, out, inflationList), key(0)+" leaf2", map[string]any{"packets": 10, "worst": 30_000,
-		"latency": 3270, "since-epoch": 5, "host": "h3"})
+	expect(t, rows(t, out, inflationList), key(0)+" leaf2", map[string]any{"packets": 10, "latency-max": 30_000,
+		"latency-avg": 3270, "since-epoch": 5, "reporting-node": "h3"})
 	list = rows(t, out, hitterList)
 	for _, element := range []string{"network", "leaf1", "spine1", "leaf2"} {
-		expect(t, list, element+" "+key(0), map[string]any{"packets": 1000, "rank": 1})
-		expect(t, list, element+" "+key(1), map[string]any{"packets": 100, "rank": 2})
+		expect(t, list, element+" 5-tuple "+key(0), map[string]any{"packets": 1000, "rank": 1})
+		expect(t, list, element+" 5-tuple "+key(1), map[string]any{"packets": 100, "rank": 2})
 	}
-	expect(t, list, "h3 "+key(0), map[string]any{"rank": 1})
-	expect(t, list, "h4 "+key(1), map[string]any{"rank": 1})
+	expect(t, list, "h3 5-tuple "+key(0), map[string]any{"rank": 1})
+	expect(t, list, "h4 5-tuple "+key(1), map[string]any{"rank": 1})
 	if len(list) != 10 {
 		t.Errorf("%d heavy hitters", len(list))
 	}
@@ -60,10 +60,10 @@ func TestInterval(t *testing.T) {
 		t.Errorf("changes in the first interval: %v", list)
 	}
 	list = rows(t, out, switchList)
-	expect(t, list, "leaf2", map[string]any{"node-id": leaf2, "packets": 1100, "latency": (3_270_000 + 350_000) / 1100,
-		"worst": 30_000, "drops": 0, "inflated-flows": 1, "inflated-packets": 10, "heavy-flows": 2})
-	expect(t, list, "spine2", map[string]any{"packets": 0, "latency": nil, "worst": nil})
-	expect(t, rows(t, out, measurementList), "network", map[string]any{"packets": 1165, "flows": 4})
+	expect(t, list, "leaf2", map[string]any{"node-id": leaf2, "packets": 1100, "latency-avg": (3_270_000 + 350_000) / 1100,
+		"latency-max": 30_000, "drops": 0, "inflated-flows": 1, "inflated-packets": 10, "heavy-flows": 2})
+	expect(t, list, "spine2", map[string]any{"packets": 0, "latency-avg": nil, "latency-max": nil})
+	expect(t, rows(t, out, summariesList), "network 5-tuple", map[string]any{"packets": 1165, "distinct-flows": 4})
 	for _, where := range []string{"h3 512", "network 512", "h4 64", "network 64", "h1 32", "h2 4"} {
 		expect(t, rows(t, out, rangeList), where, map[string]any{"flows": 1})
 	}
@@ -89,11 +89,11 @@ func TestChanges(t *testing.T) {
 	out := h.Analyze(simEpoch(t, h, 2, next))
 	list := rows(t, out, changeList)
 	for _, element := range []string{"network", "h3", "leaf1", "leaf2"} {
-		expect(t, list, element+" "+flows[0].key().String(), map[string]any{"packets-before": 200, "packets-after": 260})
-		expect(t, list, element+" "+flows[1].key().String(), map[string]any{"packets-before": 90, "packets-after": 0})
+		expect(t, list, element+" 5-tuple "+flows[0].key().String(), map[string]any{"previous": 200, "current": 260})
+		expect(t, list, element+" 5-tuple "+flows[1].key().String(), map[string]any{"previous": 90, "current": 0})
 	}
 	for _, element := range []string{"network", "h4", "spine1", "leaf2"} {
-		expect(t, list, element+" "+next[2].key().String(), map[string]any{"packets-before": 0, "packets-after": 51})
+		expect(t, list, element+" 5-tuple "+next[2].key().String(), map[string]any{"previous": 0, "current": 51})
 	}
 	if len(list) != 12 {
 		t.Errorf("changes %v", list)
@@ -114,8 +114,8 @@ func TestChangesOfMovedFlows(t *testing.T) {
 	f.path = []uint32{leaf1, spine2, leaf2}
 	out := h.Analyze(simEpoch(t, h, 2, []simFlow{f}))
 	list := rows(t, out, changeList)
-	expect(t, list, "spine1 "+f.key().String(), map[string]any{"packets-before": 200, "packets-after": 0})
-	expect(t, list, "spine2 "+f.key().String(), map[string]any{"packets-before": 0, "packets-after": 200})
+	expect(t, list, "spine1 5-tuple "+f.key().String(), map[string]any{"previous": 200, "current": 0})
+	expect(t, list, "spine2 5-tuple "+f.key().String(), map[string]any{"previous": 0, "current": 200})
 	if len(list) != 2 {
 		t.Errorf("changes %v", list)
 	}
@@ -128,15 +128,15 @@ func TestChangesOfMovedFlows(t *testing.T) {
 	setReport(t, e, "h3", r)
 	out = h.Analyze(e)
 	list = rows(t, out, hitterList)
-	expect(t, list, "leaf2 "+f.key().String(), map[string]any{"packets": 200})
-	expect(t, list, "spine2 "+f.key().String(), map[string]any{"packets": 120})
+	expect(t, list, "leaf2 5-tuple "+f.key().String(), map[string]any{"packets": 200})
+	expect(t, list, "spine2 5-tuple "+f.key().String(), map[string]any{"packets": 120})
 	if _, ok := list["spine1 "+f.key().String()]; ok {
 		t.Errorf("heavy hitters %v", list)
 	}
 	expect(t, rows(t, out, switchList), "spine2", map[string]any{"heavy-flows": 1})
 	list = rows(t, out, changeList)
-	expect(t, list, "spine1 "+f.key().String(), map[string]any{"packets-before": 0, "packets-after": 80})
-	expect(t, list, "spine2 "+f.key().String(), map[string]any{"packets-before": 200, "packets-after": 120})
+	expect(t, list, "spine1 5-tuple "+f.key().String(), map[string]any{"previous": 0, "current": 80})
+	expect(t, list, "spine2 5-tuple "+f.key().String(), map[string]any{"previous": 200, "current": 120})
 	if len(list) != 2 {
 		t.Errorf("changes %v", list)
 	}
@@ -197,11 +197,11 @@ func TestSeveralHostsReportAFlow(t *testing.T) {
 	e.Watched = []sdk.RowKey{{List: flowList, Keys: map[string]string{"flow": light.key().String()}}}
 	out := h.Analyze(e)
 	list := rows(t, out, flowList)
-	expect(t, list, loop.key().String(), map[string]any{"host": "h4", "packets": 160, "path": "leaf1 spine1 leaf1",
-		"latency": 2*(10+6*90/(2*150)) + 10})
-	expect(t, rows(t, out, hitterList), "leaf1 "+loop.key().String(), map[string]any{"rank": 1})
-	expect(t, list, light.key().String(), map[string]any{"host": "h1", "packets": 7})
-	if list := rows(t, out, latencyList); len(list) != 2 { // each switch of the loop has one row
+	expect(t, list, loop.key().String(), map[string]any{"reporting-node": "h4", "packets": 160, "path": "leaf1 spine1 leaf1",
+		"latency-avg": 2*(10+6*90/(2*150)) + 10})
+	expect(t, rows(t, out, hitterList), "leaf1 5-tuple "+loop.key().String(), map[string]any{"rank": 1})
+	expect(t, list, light.key().String(), map[string]any{"reporting-node": "h1", "packets": 7})
+	if list := rows(t, out, hopList); len(list) != 2 { // each switch of the loop has one row
 		t.Errorf("latencies %v", list)
 	}
 	expect(t, rows(t, out, inflationList), loop.key().String()+" leaf1", map[string]any{"packets": 12})
@@ -238,8 +238,8 @@ func TestLateReport(t *testing.T) {
 	flows[0].latencies = []uint32{1, 1, 1}
 	out = h.Analyze(simEpoch(t, h, 2, flows))
 	expect(t, rows(t, out, pathList), flows[0].key().String(), map[string]any{"previous-path": "leaf1 leaf2"})
-	expect(t, rows(t, out, changeList), "h3 "+flows[0].key().String(), map[string]any{"packets-before": 200,
-		"packets-after": 300})
+	expect(t, rows(t, out, changeList), "h3 5-tuple "+flows[0].key().String(), map[string]any{"previous": 200,
+		"current": 300})
 	expect(t, rows(t, out, summaryList), "", map[string]any{"status": "COMPLETE"})
 	expect(t, rows(t, out, alertList), "h3 HOST_MISSING", map[string]any{"active": false})
 }
@@ -329,11 +329,11 @@ func TestForeignNodes(t *testing.T) {
 	h := start(t, `{"heavy": 10, "change": 10, "nodes": [{"name": "border", "id": 77}, {"name": "spine2", "id": 9}]}`)
 	f := simFlow{to: 0, port: 1, path: []uint32{4711, 77, 9}, packets: 20, latencies: []uint32{1, 2, 3}}
 	out := h.Analyze(simEpoch(t, h, 1, []simFlow{f}))
-	expect(t, rows(t, out, flowList), f.key().String(), map[string]any{"path": "4711 border spine2", "latency": 6})
+	expect(t, rows(t, out, flowList), f.key().String(), map[string]any{"path": "4711 border spine2", "latency-avg": 6})
 	list := rows(t, out, switchList)
 	expect(t, list, "4711", map[string]any{"node-id": 4711, "packets": 20})
-	expect(t, list, "border", map[string]any{"node-id": 77, "latency": 2})
-	expect(t, list, "spine2", map[string]any{"node-id": 9, "latency": 3})
+	expect(t, list, "border", map[string]any{"node-id": 77, "latency-avg": 2})
+	expect(t, list, "spine2", map[string]any{"node-id": 9, "latency-avg": 3})
 	expect(t, list, "spine1", map[string]any{"node-id": 3, "packets": 0})
 }
 
@@ -362,7 +362,7 @@ func TestForgedNodes(t *testing.T) {
 		t.Errorf("switches %v", slices.Sorted(maps.Keys(list)))
 	}
 	list = rows(t, out, hitterList)
-	expect(t, list, "1040 "+forged.key().String(), map[string]any{"packets": 20, "rank": 2})
+	expect(t, list, "1040 5-tuple "+forged.key().String(), map[string]any{"packets": 20, "rank": 2})
 	if len(list) != 2*2+2*2+1 { // network and hosts, two foreign switches, leaf1
 		t.Errorf("heavy hitters %v", slices.Sorted(maps.Keys(list)))
 	}
@@ -384,7 +384,7 @@ func TestPathChanges(t *testing.T) {
 	flows[1].changes = 2
 	out := h.Analyze(simEpoch(t, h, 2, flows))
 	list := rows(t, out, pathList)
-	expect(t, list, flows[0].key().String(), map[string]any{"switch": "leaf1", "previous-path": "leaf1 spine1 leaf2",
+	expect(t, list, flows[0].key().String(), map[string]any{"node": "leaf1", "previous-path": "leaf1 spine1 leaf2",
 		"path": "leaf1 spine2 leaf2", "path-changes": 0})
 	expect(t, list, flows[1].key().String(), map[string]any{"previous-path": nil, "path-changes": 2})
 	expect(t, rows(t, out, flowList), flows[0].key().String(), map[string]any{"previous-path": "leaf1 spine1 leaf2"})
@@ -404,8 +404,8 @@ func TestInflationOverTime(t *testing.T) {
 	key := f.key().String() + " leaf2"
 	h.Analyze(simEpoch(t, h, 1, []simFlow{f}))
 	out := h.Analyze(simEpoch(t, h, 2, []simFlow{f}))
-	expect(t, rows(t, out, inflationList), key, map[string]any{"since-epoch": 5, "packets": 9, "worst": 1000,
-		"latency": 100 + 9*9})
+	expect(t, rows(t, out, inflationList), key, map[string]any{"since-epoch": 5, "packets": 9, "latency-max": 1000,
+		"latency-avg": 100 + 9*9})
 	expect(t, rows(t, out, alertList), "leaf2 LATENCY_INFLATED", map[string]any{"active": true, "since-epoch": 9,
 		"text": "9 packets had more than 5 times the mean latency of their flow, up to 1µs; " +
 			"1 flows are affected, for 10s (10 epochs): " + f.key().String()})
@@ -429,11 +429,11 @@ func TestLastingInflation(t *testing.T) {
 	h.Analyze(simEpoch(t, h, 1, []simFlow{f}))
 	f.slow = 9
 	out := h.Analyze(simEpoch(t, h, 2, []simFlow{f}))
-	expect(t, rows(t, out, inflationList), key, map[string]any{"since-epoch": 10, "packets": 9, "normal-latency": 100})
+	expect(t, rows(t, out, inflationList), key, map[string]any{"since-epoch": 10, "packets": 9, "latency-normal": 100})
 	f.slow, f.latencies[1] = 0, 501
 	out = h.Analyze(simEpoch(t, h, 3, []simFlow{f, other}))
-	expect(t, rows(t, out, inflationList), key, map[string]any{"since-epoch": 10, "packets": 0, "worst": nil,
-		"latency": 501, "normal-latency": 100})
+	expect(t, rows(t, out, inflationList), key, map[string]any{"since-epoch": 10, "packets": 0, "latency-max": nil,
+		"latency-avg": 501, "latency-normal": 100})
 	expect(t, rows(t, out, alertList), "leaf2 LATENCY_INFLATED", map[string]any{"active": true,
 		"text": "5 packets had more than 5 times the mean latency of their flow, up to 1µs; 1 flows have a mean " +
 			"latency of more than 5 times the normal one; 2 flows are affected, for 10s (10 epochs): " +
@@ -460,29 +460,29 @@ func TestWatchedFlows(t *testing.T) {
 	for _, f := range []*simFlow{&light, &absent} {
 		e.Watched = append(e.Watched, sdk.RowKey{List: flowList, Keys: map[string]string{"flow": f.key().String()}})
 	}
-	e.Watched = append(e.Watched, sdk.RowKey{List: latencyList, Keys: map[string]string{"flow": other.key().String(),
-		"switch": "spine1"}}, sdk.RowKey{List: flowList, Keys: map[string]string{"flow": "no flow"}})
+	e.Watched = append(e.Watched, sdk.RowKey{List: hopList, Keys: map[string]string{"flow": other.key().String(),
+		"node": "spine1"}}, sdk.RowKey{List: flowList, Keys: map[string]string{"flow": "no flow"}})
 	out := h.Analyze(e)
 	list := rows(t, out, flowList)
-	expect(t, list, light.key().String(), map[string]any{"host": "h4", "packets": 3, "path": nil, "latency": nil})
-	expect(t, list, absent.key().String(), map[string]any{"host": "h1", "packets": 0})
+	expect(t, list, light.key().String(), map[string]any{"reporting-node": "h4", "packets": 3, "path": nil, "latency-avg": nil})
+	expect(t, list, absent.key().String(), map[string]any{"reporting-node": "h1", "packets": 0})
 	if len(list) != 2 {
 		t.Errorf("flows %v", list)
 	}
-	list = rows(t, out, latencyList)
-	expect(t, list, light.key().String()+" leaf1", map[string]any{"packets": 3, "latency": 10})
-	expect(t, list, light.key().String()+" leaf2", map[string]any{"packets": 3, "latency": 20})
-	expect(t, list, other.key().String()+" spine1", map[string]any{"packets": 4, "latency": 30})
+	list = rows(t, out, hopList)
+	expect(t, list, light.key().String()+" leaf1", map[string]any{"packets": 3, "latency-avg": 10})
+	expect(t, list, light.key().String()+" leaf2", map[string]any{"packets": 3, "latency-avg": 20})
+	expect(t, list, other.key().String()+" spine1", map[string]any{"packets": 4, "latency-avg": 30})
 	if len(list) != 3 {
 		t.Errorf("latencies %v", list)
 	}
-	tables, err := h.Query(sdk.RowKey{List: latencyList, Keys: map[string]string{"flow": light.key().String(),
-		"switch": "leaf2"}})
+	tables, err := h.Query(sdk.RowKey{List: hopList, Keys: map[string]string{"flow": light.key().String(),
+		"node": "leaf2"}})
 	if err != nil || len(tables) != 1 {
 		t.Fatalf("query: %v, %v", tables, err)
 	}
 	expect(t, rowsOf(tables[0]), light.key().String()+" leaf2", map[string]any{"packets": 3})
-	if _, err := h.Query(sdk.RowKey{List: hostList, Keys: map[string]string{"host": "h1"}}); err == nil ||
+	if _, err := h.Query(sdk.RowKey{List: hostList, Keys: map[string]string{"node": "h1"}}); err == nil ||
 		!strings.Contains(err.Error(), flowList) {
 		t.Errorf("query of a host: %v", err)
 	}
@@ -512,17 +512,17 @@ func TestInexact(t *testing.T) {
 	out := h.Analyze(e)
 	expect(t, rows(t, out, summaryList), "", map[string]any{"status": "COMPLETE", "problem": twice, "warnings": 2})
 	expect(t, rows(t, out, hostList), "h2", map[string]any{"heavy-full": 7, "int-truncated": 3, "problem": "7 heavy-full"})
-	expect(t, rows(t, out, flowList), silent.key().String(), map[string]any{"path": "leaf1 leaf2", "latency": nil})
+	expect(t, rows(t, out, flowList), silent.key().String(), map[string]any{"path": "leaf1 leaf2", "latency-avg": nil})
 	list := rows(t, out, alertList)
 	expect(t, list, "network INEXACT", map[string]any{"text": twice + "; host h2: 7 heavy-full"})
 	expect(t, list, "h2 UNREAD", map[string]any{
 		"text": "INT of 5 packets could not be read; most of them: truncated"})
 	expect(t, list, "leaf1 PACKETS_LOST", map[string]any{"text": "it reported 6 dropped packets"})
-	expect(t, rows(t, out, queueList), "leaf1 3", map[string]any{"packets": 8, "latency": 30, "occupancy": 1.375,
-		"worst-occupancy": 5})
-	expect(t, rows(t, out, queueList), "leaf1 4", map[string]any{"packets": 1, "latency": nil, "occupancy": 0.0})
+	expect(t, rows(t, out, queueList), "leaf1 3", map[string]any{"packets": 8, "latency-avg": 30, "occupancy-avg": 1.375,
+		"occupancy-max": 5})
+	expect(t, rows(t, out, queueList), "leaf1 4", map[string]any{"packets": 1, "latency-avg": nil, "occupancy-avg": 0.0})
 	expect(t, rows(t, out, faultList), "h2 10.8.8.8 truncated", map[string]any{"packets": 3})
-	expect(t, rows(t, out, sourceList), "h2 10.9.9.9 1 2", map[string]any{"switch": "leaf1", "received": 50, "lost": 4})
+	expect(t, rows(t, out, sourceList), "h2 10.9.9.9 1 2", map[string]any{"source-node": "leaf1", "received": 50, "lost": 4})
 }
 
 // Node ids, entries and alerts outlive the process.
@@ -555,7 +555,7 @@ func TestState(t *testing.T) {
 	out := h.Analyze(simEpoch(t, h, 2, nil))
 	expect(t, rows(t, out, alertList), "h1 HOST_MISSING", map[string]any{"active": false, "count": 1})
 	for _, bad := range []string{`{`, `{"Nodes": {"a": 1, "b": 1}}`, `{"Nodes": {"a": 0}}`,
-		`{"Alerts": [{"Subject": "b"}, {"Subject": "a"}]}`} {
+		`{"Alerts": [{"Location": "b"}, {"Location": "a"}]}`} {
 		if err := New().RestoreState(sdk.State{Version: stateVersion, Data: []byte(bad)}); err == nil {
 			t.Errorf("state %s was accepted", bad)
 		}

@@ -20,23 +20,23 @@ import (
 
 // The lists of module netsketch-sketchint.
 const (
-	root            = "/netsketch-sketchint:sketchint/"
-	summaryList     = root + "summary"
-	flowList        = root + "flows/flow"
-	latencyList     = root + "latencies/latency"
-	inflationList   = root + "inflations/inflation"
-	hitterList      = root + "heavy-hitters/heavy-hitter"
-	changeList      = root + "heavy-changes/heavy-change"
-	pathList        = root + "path-changes/path-change"
-	measurementList = root + "measurements/measurement"
-	rangeList       = root + "distributions/range"
-	switchList      = root + "switches/switch"
-	queueList       = root + "queues/queue"
-	hostList        = root + "hosts/host"
-	sourceList      = root + "sources/source"
-	faultList       = root + "faults/fault"
-	costList        = root + "cost"
-	alertList       = root + "alerts/alert"
+	root          = "/netsketch-sketchint:sketchint/"
+	summaryList   = root + "summary"
+	flowList      = root + "flows/flow"
+	hopList       = root + "hops/hop"
+	inflationList = root + "inflations/inflation"
+	hitterList    = root + "heavy-hitters/heavy-hitter"
+	changeList    = root + "heavy-changes/heavy-change"
+	pathList      = root + "path-changes/path-change"
+	summariesList = root + "node-summaries/node-summary"
+	rangeList     = root + "distributions/range"
+	switchList    = root + "switches/switch"
+	queueList     = root + "queues/queue"
+	hostList      = root + "hosts/host"
+	sourceList    = root + "sources/source"
+	faultList     = root + "faults/fault"
+	costList      = root + "cost"
+	alertList     = root + "alerts/alert"
 )
 
 // publish builds the tables of an interval. Each replaces its whole list. The caller holds the
@@ -64,12 +64,12 @@ func (p *Plugin) publish(ctx context.Context, r *interval) (*sdk.Results, error)
 	out.Events = alertEvents(p.alerts.Update(r.epoch, r.problems))
 	measurements := r.measurements()
 	out.Add(r.flowTable(listed))
-	out.Add(r.latencyTable(heaviest(latencies)))
+	out.Add(r.hopTable(heaviest(latencies)))
 	out.Add(r.inflationTable())
 	out.Add(r.hitterTable(hitters))
 	out.Add(r.changeTable(r.changes(p.before(r))))
 	out.Add(r.pathTable(changed))
-	out.Add(r.measurementTable(measurements))
+	out.Add(r.nodeTable(measurements))
 	out.Add(r.rangeTable(measurements))
 	out.Add(r.switchTable())
 	out.Add(r.queueTable())
@@ -93,7 +93,7 @@ func (r *interval) watched() (flows, latencies map[flow.Key]*heavyFlow) {
 		switch row.List {
 		case flowList:
 			flows[f.key] = f
-		case latencyList:
+		case hopList:
 			latencies[f.key] = f
 		}
 	}
@@ -180,9 +180,9 @@ func appendFlow(to *table.TextAppender, k *flow.Key, text string) {
 
 func (r *interval) flowTable(flows []*heavyFlow) (*table.Table, error) {
 	b := table.NewBuilder(flowList)
-	keys, host := b.TextKey("flow"), b.Text("state/host")
+	keys, host := b.TextKey("flow"), b.Text("state/reporting-node")
 	packets, path, previous := b.Uint("state/packets"), b.Text("state/path"), b.Text("state/previous-path")
-	changes, latency := b.Uint("state/path-changes"), b.Uint("state/latency")
+	changes, latency := b.Uint("state/path-changes"), b.Uint("state/latency-avg")
 	for _, f := range flows {
 		appendFlow(keys, &f.key, f.text)
 		host.Append(f.at.name)
@@ -196,15 +196,16 @@ func (r *interval) flowTable(flows []*heavyFlow) (*table.Table, error) {
 	return b.Table()
 }
 
-func (r *interval) latencyTable(flows []*heavyFlow) (*table.Table, error) {
-	b := table.NewBuilder(latencyList)
-	keys, names := b.TextKey("flow"), b.TextKey("switch")
-	host := b.Text("state/host")
-	packets, latency := b.Uint("state/packets"), b.Uint("state/latency")
+func (r *interval) hopTable(flows []*heavyFlow) (*table.Table, error) {
+	b := table.NewBuilder(hopList)
+	keys, names := b.TextKey("flow"), b.TextKey("node")
+	position, host := b.Uint("state/position"), b.Text("state/reporting-node")
+	packets, latency := b.Uint("state/packets"), b.Uint("state/latency-avg")
 	for _, f := range flows {
 		for _, h := range f.hops() {
 			appendFlow(keys, &f.key, f.text)
 			names.Append(r.name(h.node))
+			position.AppendIf(uint64(h.position), h.position > 0)
 			host.Append(f.at.name)
 			packets.AppendIf(uint64(h.packets), h.known)
 			mean(latency, h.sum, h.packets, h.known)
@@ -215,10 +216,10 @@ func (r *interval) latencyTable(flows []*heavyFlow) (*table.Table, error) {
 
 func (r *interval) inflationTable() (*table.Table, error) {
 	b := table.NewBuilder(inflationList)
-	keys, names := b.TextKey("flow"), b.TextKey("switch")
-	since, host := b.Uint("state/since-epoch"), b.Text("state/host")
-	packets, worst, latency := b.Uint("state/packets"), b.Uint("state/worst"), b.Uint("state/latency")
-	normal := b.Uint("state/normal-latency")
+	keys, names := b.TextKey("flow"), b.TextKey("node")
+	since, host := b.Uint("state/since-epoch"), b.Text("state/reporting-node")
+	packets, worst, latency := b.Uint("state/packets"), b.Uint("state/latency-max"), b.Uint("state/latency-avg")
+	normal := b.Uint("state/latency-normal")
 	for _, f := range limit(r, r.inflations, r.config.Limits.Inflations) {
 		keys.AppendText(&f.Key)
 		names.Append(r.name(f.Node))
@@ -233,13 +234,17 @@ func (r *interval) inflationTable() (*table.Table, error) {
 	return b.Table()
 }
 
+// fiveTuple is the dimension of all results.
+var fiveTuple = flow.FiveTuple.String()
+
 func (r *interval) hitterTable(of elements) (*table.Table, error) {
 	b := table.NewBuilder(hitterList)
-	names, keys := b.TextKey("element"), b.TextKey("flow")
+	names, dimension, keys := b.TextKey("node"), b.TextKey("dimension"), b.TextKey("flow")
 	rank, packets := b.Uint("state/rank"), b.Uint("state/packets")
 	for _, name := range slices.Sorted(maps.Keys(of)) {
 		for i, h := range of[name] {
 			names.Append(name)
+			dimension.Append(fiveTuple)
 			keys.AppendText(&h.key)
 			rank.Append(uint64(i + 1))
 			packets.Append(uint64(h.after))
@@ -250,11 +255,12 @@ func (r *interval) hitterTable(of elements) (*table.Table, error) {
 
 func (r *interval) changeTable(of elements) (*table.Table, error) {
 	b := table.NewBuilder(changeList)
-	names, keys := b.TextKey("element"), b.TextKey("flow")
-	before, after := b.Uint("state/packets-before"), b.Uint("state/packets-after")
+	names, dimension, keys := b.TextKey("node"), b.TextKey("dimension"), b.TextKey("flow")
+	before, after := b.Uint("state/previous"), b.Uint("state/current")
 	for _, name := range slices.Sorted(maps.Keys(of)) {
 		for _, h := range of[name] {
 			names.Append(name)
+			dimension.Append(fiveTuple)
 			keys.AppendText(&h.key)
 			before.Append(uint64(h.before))
 			after.Append(uint64(h.after))
@@ -265,7 +271,7 @@ func (r *interval) changeTable(of elements) (*table.Table, error) {
 
 func (r *interval) pathTable(changed []*pathChange) (*table.Table, error) {
 	b := table.NewBuilder(pathList)
-	keys, at := b.TextKey("flow"), b.Text("state/switch")
+	keys, at := b.TextKey("flow"), b.Text("state/node")
 	previous, path, changes := b.Text("state/previous-path"), b.Text("state/path"), b.Uint("state/path-changes")
 	for _, c := range limit(r, changed, r.config.Limits.Flows) {
 		keys.AppendText(&c.flow.key)
@@ -277,13 +283,14 @@ func (r *interval) pathTable(changed []*pathChange) (*table.Table, error) {
 	return b.Table()
 }
 
-func (r *interval) measurementTable(measurements []measurement) (*table.Table, error) {
-	b := table.NewBuilder(measurementList)
-	names, packets := b.TextKey("element"), b.Uint("state/packets")
-	flows, entropy := b.Uint("state/flows"), b.Float("state/entropy")
+func (r *interval) nodeTable(measurements []measurement) (*table.Table, error) {
+	b := table.NewBuilder(summariesList)
+	names, dimension, packets := b.TextKey("node"), b.TextKey("dimension"), b.Uint("state/packets")
+	flows, entropy := b.Uint("state/distinct-flows"), b.Float("state/entropy")
 	for i := range measurements {
 		m := &measurements[i]
 		names.Append(m.element)
+		dimension.Append(fiveTuple)
 		packets.Append(m.packets)
 		flows.AppendIf(table.Whole(m.flows), m.counted)
 		if m.ok {
@@ -295,8 +302,8 @@ func (r *interval) measurementTable(measurements []measurement) (*table.Table, e
 
 func (r *interval) rangeTable(measurements []measurement) (*table.Table, error) {
 	b := table.NewBuilder(rangeList)
-	names, first := b.TextKey("element"), b.UintKey("first")
-	last, flows := b.Uint("state/last"), b.Uint("state/flows")
+	names, lower := b.TextKey("node"), b.UintKey("lower")
+	upper, flows := b.Uint("state/upper"), b.Uint("state/flows")
 	for i := range measurements {
 		if !measurements[i].ok {
 			continue
@@ -306,8 +313,8 @@ func (r *interval) rangeTable(measurements []measurement) (*table.Table, error) 
 				continue
 			}
 			names.Append(measurements[i].element)
-			first.Append(1 << j)
-			last.Append(1<<(j+1) - 1)
+			lower.Append(1 << j)
+			upper.Append(1<<(j+1) - 1)
 			flows.Append(table.Whole(n))
 		}
 	}
@@ -316,8 +323,8 @@ func (r *interval) rangeTable(measurements []measurement) (*table.Table, error) 
 
 func (r *interval) switchTable() (*table.Table, error) {
 	b := table.NewBuilder(switchList)
-	names, id := b.TextKey("switch"), b.Uint("state/node-id")
-	packets, latency, worst := b.Uint("state/packets"), b.Uint("state/latency"), b.Uint("state/worst")
+	names, id := b.TextKey("node"), b.Uint("state/node-id")
+	packets, latency, worst := b.Uint("state/packets"), b.Uint("state/latency-avg"), b.Uint("state/latency-max")
 	drops, flows, inflated := b.Uint("state/drops"), b.Uint("state/inflated-flows"), b.Uint("state/inflated-packets")
 	heavy, status, problem := b.Uint("state/heavy-flows"), b.Text("state/tower-status"), b.Text("state/tower-problem")
 	for _, name := range slices.Sorted(maps.Keys(r.switches)) {
@@ -348,9 +355,9 @@ type queueState struct {
 // queueTable has the queues of switches that have rows.
 func (r *interval) queueTable() (*table.Table, error) {
 	b := table.NewBuilder(queueList)
-	names, ids := b.TextKey("switch"), b.UintKey("queue")
-	packets, latency := b.Uint("state/packets"), b.Uint("state/latency")
-	occupancy, worst := b.Float("state/occupancy"), b.Uint("state/worst-occupancy")
+	names, ids := b.TextKey("node"), b.UintKey("queue")
+	packets, latency := b.Uint("state/packets"), b.Uint("state/latency-avg")
+	occupancy, worst := b.Float("state/occupancy-avg"), b.Uint("state/occupancy-max")
 	all := map[queueState]wire.Queue{}
 	for _, o := range r.observers {
 		if o.report == nil {
@@ -384,7 +391,7 @@ func (r *interval) queueTable() (*table.Table, error) {
 
 func (r *interval) hostTable() (*table.Table, error) {
 	b := table.NewBuilder(hostList)
-	names := b.TextKey("host")
+	names := b.TextKey("node")
 	status, problem := b.Text("state/status"), b.Text("state/problem")
 	var counters, problems []*table.UintAppender
 	for c := wire.Counter(0); c < wire.Counters; c++ {
@@ -431,9 +438,9 @@ func (o *observer) get(of func(r *wire.Report) uint64) uint64 {
 
 func (r *interval) sourceTable() (*table.Table, error) {
 	b := table.NewBuilder(sourceList)
-	hosts, addresses := b.TextKey("host"), b.TextKey("address")
+	hosts, addresses := b.TextKey("node"), b.TextKey("address")
 	nodes, hardware := b.UintKey("node-id"), b.UintKey("hardware")
-	name := b.Text("state/switch")
+	name := b.Text("state/source-node")
 	received, lost, late, restarts := b.Uint("state/received"), b.Uint("state/lost"), b.Uint("state/late"),
 		b.Uint("state/restarts")
 	for _, o := range r.observers {
@@ -457,7 +464,7 @@ func (r *interval) sourceTable() (*table.Table, error) {
 
 func (r *interval) faultTable() (*table.Table, error) {
 	b := table.NewBuilder(faultList)
-	hosts, addresses, problems := b.TextKey("host"), b.TextKey("address"), b.TextKey("problem")
+	hosts, addresses, problems := b.TextKey("node"), b.TextKey("address"), b.TextKey("problem")
 	packets := b.Uint("state/packets")
 	for _, o := range r.observers {
 		if o.report == nil {
@@ -502,8 +509,8 @@ func (r *interval) costTable() (*table.Table, error) {
 
 // Query implements sdk.Querier: a flow, or a flow at a switch, in the newest interval.
 func (p *Plugin) Query(_ context.Context, row sdk.RowKey) ([]*table.Table, uint64, error) {
-	if row.List != flowList && row.List != latencyList {
-		return nil, 0, fmt.Errorf("sketchint: rows of %s cannot be queried; use %s or %s", row.List, flowList, latencyList)
+	if row.List != flowList && row.List != hopList {
+		return nil, 0, fmt.Errorf("sketchint: rows of %s cannot be queried; use %s or %s", row.List, flowList, hopList)
 	}
 	if _, err := flow.Parse(flow.FiveTuple, row.Keys["flow"]); err != nil {
 		return nil, 0, fmt.Errorf("sketchint: %w", err)
@@ -517,8 +524,8 @@ func (p *Plugin) Query(_ context.Context, row sdk.RowKey) ([]*table.Table, uint6
 		return nil, r.epoch.Number, nil
 	}
 	build := r.flowTable
-	if row.List == latencyList {
-		build = r.latencyTable
+	if row.List == hopList {
+		build = r.hopTable
 	}
 	t, err := build([]*heavyFlow{f})
 	if err != nil {

@@ -61,7 +61,7 @@ func (n *normal) differs(x, least float64) bool {
 type watchdog struct {
 	alerts alert.List
 	usual  map[scope]*usual
-	held   map[alert.Alert]held // alerts that are held, by subject and kind
+	held   map[alert.Alert]held // alerts that are held, by location, subject and kind
 }
 
 // usual has the usual values of the entropy and of the largest change of a flow, the latter as a
@@ -92,18 +92,18 @@ func (w *watchdog) update(a *analysis, results []*result) (events []sdk.Event) {
 			delete(w.held, id)
 			continue
 		}
-		problems = append(problems, alert.Problem{Subject: id.Subject, Kind: id.Kind, Text: h.text})
+		problems = append(problems, alert.Problem{Location: id.Location, Subject: id.Subject, Kind: id.Kind, Text: h.text})
 	}
 	changes := w.alerts.Update(a.epoch, problems)
 	for i := range changes {
-		events = append(events, changes[i].Event(changes[i].Subject))
+		events = append(events, changes[i].Event(changes[i].Location+" "+changes[i].Subject))
 	}
 	return events
 }
 
 // find notes a problem of an epoch.
-func (w *watchdog) find(r *result, of string, k alert.Kind, format string, args ...any) {
-	w.held[alert.Alert{Subject: r.device + " " + of, Kind: k}] = held{r.epoch, fmt.Sprintf(format, args...)}
+func (w *watchdog) find(r *result, subject string, k alert.Kind, format string, args ...any) {
+	w.held[alert.Alert{Location: r.device, Subject: subject, Kind: k}] = held{r.epoch, fmt.Sprintf(format, args...)}
 }
 
 // judge finds the problems of a result. Too few packets for a judgement change nothing.

@@ -22,11 +22,11 @@ func (f fabric) noisy(tb testing.TB, r *rand.Rand) {
 	}
 }
 
-// active returns the active alerts: subject and kind.
+// active returns the active alerts: location, subject and kind.
 func active(r *sdk.Results) (names []string) {
 	for _, row := range rows(r, alertList) {
 		if row["state/active"] == "true" {
-			names = append(names, row["subject"]+": "+row["kind"])
+			names = append(names, row["location"]+" "+row["subject"]+": "+row["kind"])
 		}
 	}
 	slices.Sort(names)

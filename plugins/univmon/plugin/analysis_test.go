@@ -207,9 +207,9 @@ func TestResults(t *testing.T) {
 		"functions": [{"name": "flows of at most 3 packets", "from": 1, "to": 3}]}`})
 	elephant := key(t, "2001:db8::1", "2001:db8::2", 5001)
 	watched := []sdk.RowKey{
-		{List: flowList, Keys: map[string]string{"device": "leaf2", "dimension": "5-tuple", "flow": elephant.String()}},
-		{List: flowList, Keys: map[string]string{"device": "network", "dimension": "src", "flow": "2001:db8::1"}},
-		{List: flowList, Keys: map[string]string{"device": "leaf1", "dimension": "src", "flow": "203.0.113.9"}},
+		{List: flowList, Keys: map[string]string{"node": "leaf2", "dimension": "5-tuple", "flow": elephant.String()}},
+		{List: flowList, Keys: map[string]string{"node": "network", "dimension": "src", "flow": "2001:db8::1"}},
+		{List: flowList, Keys: map[string]string{"node": "leaf1", "dimension": "src", "flow": "203.0.113.9"}},
 	}
 	var all []*sdk.Results
 	for number := uint64(7); number < 10; number++ {
@@ -228,19 +228,19 @@ func TestResults(t *testing.T) {
 	sdktest.Golden(t, "testdata/results.golden", *update, all...)
 
 	second := all[1]
-	if row := find1(t, rows(second, hitterList), "device", Network, "dimension", "5-tuple", "flow",
+	if row := find1(t, rows(second, hitterList), "node", Network, "dimension", "5-tuple", "flow",
 		elephant.String()); row["state/packets"] != "3000" {
 		t.Errorf("the elephant crosses three switches and counts once in the network; got %v", row)
 	}
-	if row := find1(t, rows(second, changeList), "device", "leaf2", "dimension", "src", "flow",
+	if row := find1(t, rows(second, changeList), "node", "leaf2", "dimension", "src", "flow",
 		"2001:db8::1"); row["state/delta"] != "3000" || row["state/kind"] != "INCREASE" {
 		t.Errorf("change %v", row)
 	}
-	if row := find1(t, rows(all[2], changeList), "device", Network, "dimension",
+	if row := find1(t, rows(all[2], changeList), "node", Network, "dimension",
 		"5-tuple"); row["state/delta"] != "-3000" || row["state/kind"] != "DECREASE" {
 		t.Errorf("change %v", row)
 	}
-	row := find1(t, rows(second, victimList), "device", Network, "destination", "10.2.0.99")
+	row := find1(t, rows(second, victimList), "node", Network, "destination-address", "10.2.0.99")
 	// The flood's flows of one packet come after the background's and find its slots taken, so they
 	// are counted too low.
 	if n, _ := strconv.Atoi(row["state/distinct-sources"]); math.Abs(float64(n)-600) > 150 {
@@ -249,10 +249,10 @@ func TestResults(t *testing.T) {
 	if got := rows(all[0], victimList); len(got) != 0 {
 		t.Errorf("victims in a quiet epoch: %v", got)
 	}
-	if row := find1(t, rows(second, flowList), "device", "leaf2"); row["state/packets"] != "3000" {
+	if row := find1(t, rows(second, flowList), "node", "leaf2"); row["state/packets"] != "3000" {
 		t.Errorf("watched %v", row)
 	}
-	if row := find1(t, rows(second, functionList), "device", "leaf1", "dimension", "5-tuple", "name",
+	if row := find1(t, rows(second, functionList), "node", "leaf1", "dimension", "5-tuple", "name",
 		"elephants"); row["state/value"] != "3000" {
 		t.Errorf("function %v", row)
 	}
@@ -266,13 +266,13 @@ func TestResults(t *testing.T) {
 			t.Fatalf("Query of %v: %v, %v", key, tables, err)
 		}
 		got := rows(&sdk.Results{Tables: []sdk.TableResult{{Table: tables[0]}}}, flowList)[0]
-		published := find1(t, rows(all[2], flowList), "device", key.Keys["device"], "dimension", key.Keys["dimension"])
+		published := find1(t, rows(all[2], flowList), "node", key.Keys["node"], "dimension", key.Keys["dimension"])
 		if diff := cmp.Diff(published, got); diff != "" {
 			t.Errorf("Query of %v differs from the published row (-published +queried):\n%s", key, diff)
 		}
 	}
 	if tables, err := h.Query(sdk.RowKey{List: flowList,
-		Keys: map[string]string{"device": "leaf9", "dimension": "src", "flow": "10.0.0.1"}}); err != nil ||
+		Keys: map[string]string{"node": "leaf9", "dimension": "src", "flow": "10.0.0.1"}}); err != nil ||
 		tables != nil {
 		t.Errorf("Query of a switch without data: %v, %v", tables, err)
 	}
@@ -281,7 +281,7 @@ func TestResults(t *testing.T) {
 		t.Errorf("Query of a list that is not watchable: %v", err)
 	}
 	if _, err := h.Query(sdk.RowKey{List: flowList,
-		Keys: map[string]string{"device": "leaf1", "dimension": "src", "flow": "leaf"}}); err == nil ||
+		Keys: map[string]string{"node": "leaf1", "dimension": "src", "flow": "leaf"}}); err == nil ||
 		!strings.Contains(err.Error(), "not an IP address") {
 		t.Errorf("Query of a flow that is none: %v", err)
 	}
@@ -295,7 +295,7 @@ func TestPartialEpochs(t *testing.T) {
 		return f.epoch(number, absent...)
 	}
 	summary := func(r *sdk.Results, device string) map[string]string {
-		return find1(t, rows(r, summaryList), "device", device, "dimension", "src")
+		return find1(t, rows(r, summaryList), "node", device, "dimension", "src")
 	}
 	h := sdktest.Start(t, New(), sdktest.Options{Network: leafSpine()})
 	complete := summary(h.Analyze(quiet(1)), Network)
@@ -369,7 +369,7 @@ func TestPartialEpochs(t *testing.T) {
 			t.Errorf("not logged: %s\n%s", want, text)
 		}
 	}
-	if row := find1(t, rows(r, summaryList), "device", "leaf1", "dimension",
+	if row := find1(t, rows(r, summaryList), "node", "leaf1", "dimension",
 		"5-tuple"); row["state/status"] != "PARTIAL" {
 		t.Errorf("%v", row)
 	}
@@ -421,7 +421,7 @@ func TestUnparsed(t *testing.T) {
 	}
 	check := func(r *sdk.Results, device, unparsed, total string) {
 		t.Helper()
-		row := find1(t, rows(r, summaryList), "device", device, "dimension", "src")
+		row := find1(t, rows(r, summaryList), "node", device, "dimension", "src")
 		if row["state/unparsed-packets"] != unparsed || row["state/total-packets"] != total {
 			t.Errorf("%s: %v; expected %s unparsed packets, %s in total", device, row, unparsed, total)
 		}
@@ -432,7 +432,7 @@ func TestUnparsed(t *testing.T) {
 	check(r, "spine1", "", "")
 	check(r, Network, "11", "51")
 	for _, want := range [][3]string{{"leaf2", "NOT_IP", "4"}, {Network, "TRUNCATED", "7"}, {Network, "TOO_DEEP", "0"}} {
-		if row := find1(t, rows(r, unparsedList), "device", want[0], "reason", want[1]); row["state/packets"] != want[2] {
+		if row := find1(t, rows(r, unparsedList), "node", want[0], "reason", want[1]); row["state/packets"] != want[2] {
 			t.Errorf("%v; expected %v", row, want)
 		}
 	}
@@ -551,7 +551,7 @@ func TestHosts(t *testing.T) {
 	check := func(r *sdk.Results, device, status, packets string) {
 		t.Helper()
 		for _, dimension := range []string{"src", "dst", "5-tuple"} {
-			row := find1(t, rows(r, summaryList), "device", device, "dimension", dimension)
+			row := find1(t, rows(r, summaryList), "node", device, "dimension", dimension)
 			if row["state/status"] != status || row["state/packets"] != packets {
 				t.Errorf("%s by %s: %v; expected %s, %q packets", device, dimension, row, status, packets)
 			}
@@ -564,8 +564,8 @@ func TestHosts(t *testing.T) {
 	check(r, "h3", "COMPLETE", "30")
 	check(r, Network, "COMPLETE", "50")
 	for device, want := range map[string][3]string{"h1": {"3", "7", "27"}, Network: {"6", "14", "64"}} {
-		row := find1(t, rows(r, unparsedList), "device", device, "reason", "TRUNCATED")
-		sum := find1(t, rows(r, summaryList), "device", device, "dimension", "dst")
+		row := find1(t, rows(r, unparsedList), "node", device, "reason", "TRUNCATED")
+		sum := find1(t, rows(r, summaryList), "node", device, "dimension", "dst")
 		if row["state/packets"] != want[0] || sum["state/unparsed-packets"] != want[1] ||
 			sum["state/total-packets"] != want[2] {
 			t.Errorf("unparsed packets of %s: %v, %v; expected %v", device, row, sum, want)
@@ -591,7 +591,7 @@ func TestHosts(t *testing.T) {
 	packets.Encapsulation = wire.EncapsulationOuter
 	r = h.Analyze(epoch(3, sdk.HostReport{Host: "h1", Role: wire.Role, Data: report(20, all)}))
 	check(r, "h1", "LOST", "")
-	if row := find1(t, rows(r, summaryList), "device", "h1", "dimension", "src"); !strings.Contains(row["state/problem"],
+	if row := find1(t, rows(r, summaryList), "node", "h1", "dimension", "src"); !strings.Contains(row["state/problem"],
 		"other packets") {
 		t.Errorf("%v", row)
 	}
@@ -608,7 +608,7 @@ func TestHosts(t *testing.T) {
 		k := key(t, "10.0.0.1", "10.0.0.2", 80).Project(fields)
 		got := h.Analyze(epoch(4, sdk.HostReport{Host: "h1", Role: wire.Role,
 			Data: report(7, []universal.Layout{wire.Sketch(fields)})}))
-		hitter := find1(t, rows(got, hitterList), "device", "h1", "dimension", dimension)
+		hitter := find1(t, rows(got, hitterList), "node", "h1", "dimension", dimension)
 		if hitter["flow"] != k.String() || hitter["state/packets"] != "7" {
 			t.Errorf("%s: %v; expected %v with 7 packets", dimension, hitter, k)
 		}
@@ -622,7 +622,7 @@ func TestHosts(t *testing.T) {
 			t.Errorf("setting %+v does not end the role of a host", s)
 		}
 	}
-	row := find1(t, rows(missed, summaryList), "device", "h3", "dimension", "src")
+	row := find1(t, rows(missed, summaryList), "node", "h3", "dimension", "src")
 	if row["state/problem"] == "" || !strings.Contains(row["state/problem"], "of other settings") {
 		t.Errorf("%v", row)
 	}

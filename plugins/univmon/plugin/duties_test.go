@@ -210,11 +210,11 @@ func TestManifestsInForce(t *testing.T) {
 	seen := map[string]bool{}
 	for _, row := range r.manifests {
 		bit := map[string]int{"src": 0, "5-tuple": 2}[row["dimension"]]
-		mask := r.mask(row["device"], 1, 3, address(row["origin"]), address(row["destination"]))
+		mask := r.mask(row["node"], 1, 3, address(row["entry-node"]), address(row["exit-node"]))
 		if mask>>bit&1 == 0 {
 			t.Errorf("%v; the entries count %#x", row, mask)
 		}
-		seen[row["dimension"]+row["origin"]+row["destination"]] = true
+		seen[row["dimension"]+row["entry-node"]+row["exit-node"]] = true
 	}
 	if len(seen) != 2*20 || len(r.manifests) != len(seen) {
 		t.Errorf("%d rows about %d of 20 pairs in 2 dimensions", len(r.manifests), len(seen))

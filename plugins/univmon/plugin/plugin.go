@@ -202,7 +202,7 @@ func (p *Plugin) Query(_ context.Context, row sdk.RowKey) ([]*table.Table, uint6
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	r := p.previous[scope{row.Keys["device"], row.Keys["dimension"]}]
+	r := p.previous[scope{row.Keys["node"], row.Keys["dimension"]}]
 	if r == nil || r.estimate == nil {
 		return nil, 0, nil
 	}

@@ -99,7 +99,7 @@ func TestRestartWithAGap(t *testing.T) {
 		}
 		for _, row := range rows(results, summaryList) {
 			if got := row["state/changes"] != ""; got != want {
-				t.Errorf("gap of %d epochs: %s of %s has changes %q", gap, row["dimension"], row["device"],
+				t.Errorf("gap of %d epochs: %s of %s has changes %q", gap, row["dimension"], row["node"],
 					row["state/changes"])
 			}
 		}

@@ -55,7 +55,7 @@ func (p *Plugin) publish(a *analysis, results map[scope]*result) (*sdk.Results, 
 		manifests = manifests.Slice(0, 0)
 	}
 	out.Add(manifests, err)
-	out.Add(p.watchdog.alerts.Table(alertList, severity))
+	out.Add(p.watchdog.alerts.TableOfSubjects(alertList, severity))
 	out.Add(functionTable(slices.Concat(p.functions, a.config.Functions), ordered))
 	t, problem, err := watchedTable(a.epoch, results)
 	if problem != "" {
@@ -98,12 +98,12 @@ func limit[T any](a *analysis, rows []T, most int) []T {
 }
 
 // head has the first columns of most lists.
-type head struct{ device, dimension *table.TextAppender }
+type head struct{ node, dimension *table.TextAppender }
 
-func newHead(b *table.Builder) head { return head{b.TextKey("device"), b.TextKey("dimension")} }
+func newHead(b *table.Builder) head { return head{b.TextKey("node"), b.TextKey("dimension")} }
 
 func (h head) append(s scope) {
-	h.device.Append(s.device)
+	h.node.Append(s.device)
 	h.dimension.Append(s.dimension)
 }
 
@@ -218,14 +218,14 @@ func changeTable(a *analysis, results []*result, counts map[scope][2]uint64) (*t
 func victimTable(a *analysis, results []*result) (*table.Table, error) {
 	c := a.config
 	b := table.NewBuilder(victimList)
-	device, destinations, sources := b.TextKey("device"), b.TextKey("destination"), b.Uint("state/distinct-sources")
+	node, destinations, sources := b.TextKey("node"), b.TextKey("destination-address"), b.Uint("state/distinct-sources")
 	for _, r := range results {
 		if r.estimate == nil || r.dimension != flow.FiveTuple.String() || !r.estimate.Represents() {
 			continue
 		}
 		found := r.estimate.FanIns(c.DDoSVictims.Sources)
 		for _, f := range limit(a, found, c.DDoSVictims.Limit) {
-			device.Append(r.device)
+			node.Append(r.device)
 			destinations.AppendText(&f.Destination)
 			sources.Append(table.Whole(f.Sources))
 		}
@@ -237,7 +237,7 @@ func victimTable(a *analysis, results []*result) (*table.Table, error) {
 // dimension.
 func unparsedTable(results []*result) (*table.Table, error) {
 	b := table.NewBuilder(unparsedList)
-	device, reason, packets := b.TextKey("device"), b.TextKey("reason"), b.Uint("state/packets")
+	node, reason, packets := b.TextKey("node"), b.TextKey("reason"), b.Uint("state/packets")
 	last := ""
 	for _, r := range results {
 		if r.unparsed == nil || r.device == last {
@@ -245,7 +245,7 @@ func unparsedTable(results []*result) (*table.Table, error) {
 		}
 		last = r.device
 		for c := range reasons {
-			device.Append(r.device)
+			node.Append(r.device)
 			reason.Append(strings.ToUpper(strings.ReplaceAll(c.String(), "-", "_"))) // as in the YANG module
 			packets.Append(r.unparsed.of(c))
 		}
@@ -257,7 +257,7 @@ func unparsedTable(results []*result) (*table.Table, error) {
 func manifestTable(a *Assignment) (*table.Table, error) {
 	b := table.NewBuilder(manifestList)
 	h := newHead(b)
-	origin, destination := b.TextKey("origin"), b.TextKey("destination")
+	entry, exit := b.TextKey("entry-node"), b.TextKey("exit-node")
 	if a == nil {
 		return b.Table()
 	}
@@ -268,8 +268,8 @@ func manifestTable(a *Assignment) (*table.Table, error) {
 			for k, dimension := range a.Problem.Dimensions {
 				if d.Set.Has(k) {
 					h.append(scope{switches[j].Name, dimension.Name})
-					origin.Append(switches[pair.Origin].Name)
-					destination.Append(switches[pair.Destination].Name)
+					entry.Append(switches[pair.Origin].Name)
+					exit.Append(switches[pair.Destination].Name)
 				}
 			}
 		}
@@ -319,7 +319,7 @@ func watchedTable(e *sdk.Epoch, results map[scope]*result) (t *table.Table, prob
 		if w.List != flowList {
 			continue
 		}
-		s, text := scope{w.Keys["device"], w.Keys["dimension"]}, w.Keys["flow"]
+		s, text := scope{w.Keys["node"], w.Keys["dimension"]}, w.Keys["flow"]
 		fields, err := flow.ParseFields(s.dimension)
 		if err != nil {
 			problem = fmt.Sprintf("watched flow %q of %s: %v", text, s.device, err)

@@ -44,10 +44,10 @@ func (a *account) take(list string, r netns.Row, missed int64) {
 	case "/lightguardian/hosts/host":
 		if problem := r.Text("problem"); problem != "" {
 			e := r.Number("epoch")
-			a.problems[e] = append(a.problems[e], r.Text("host")+": "+problem)
+			a.problems[e] = append(a.problems[e], r.Text("node")+": "+problem)
 		}
 	case "/lightguardian/coverage/interval":
-		name := r.Text("switch")
+		name := r.Text("node")
 		a.unmeasured[name] = max(a.unmeasured[name], r.Number("unmeasured-sketchlets"))
 	case "/collector/plugins/plugin", "/collector":
 		name := list + " " + r.Text("name")

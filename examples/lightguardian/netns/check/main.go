@@ -85,7 +85,7 @@ func (c *check) local() error {
 		}
 		for _, r := range lists["/host/hops/hop"] {
 			if n := r.Number("packets"); toServer(r) && r.Is("carrier") && n > 0 {
-				fmt.Printf("the agent of h2: %d packets at %s\n", n, r.Text("switch"))
+				fmt.Printf("the agent of h2: %d packets at %s\n", n, r.Text("node"))
 				return nil
 			}
 		}
@@ -114,7 +114,7 @@ func (c *check) take(list string, r netns.Row, missed int64) {
 		}
 	case "/lightguardian/hops/hop":
 		if toServer(r) && !c.ended[r.Text("flow")] && r.Is("valid") {
-			c.hops[r.Text("switch")] = r
+			c.hops[r.Text("node")] = r
 		}
 	case "/lightguardian/hosts/host":
 		if r["sketchlets"] == nil { // the host did not report
@@ -124,7 +124,7 @@ func (c *check) take(list string, r netns.Row, missed int64) {
 		for _, counter := range []string{"short", "bad-check", "unread", "unknown-device", "unknown-column", "wrong-words",
 			"full", "flows-full"} {
 			if n := r.Number(counter); n != 0 {
-				c.err = fmt.Errorf("host %s: %s is %d", r.Text("host"), counter, n)
+				c.err = fmt.Errorf("host %s: %s is %d", r.Text("node"), counter, n)
 			}
 		}
 	}
@@ -166,7 +166,7 @@ func (c *check) compare(packets int64, switches []string, last int64) (done bool
 	for _, id := range slices.Sorted(maps.Keys(c.flows)) {
 		r := c.flows[id]
 		fmt.Printf("from epoch %d: %s path %s: %v packets sent, %v received\n", r.Number("first-epoch"), r.Text("flow"),
-			r.Text("path"), r["sent"], r["received-packets"])
+			r.Text("path"), r["packets"], r["received-packets"])
 	}
 	for name, r := range c.hops {
 		fmt.Printf("from epoch %d: %d packets at %s\n", r.Number("first-epoch"), r.Number("packets"), name)

@@ -73,7 +73,7 @@ func (c *check) take(list string, r netns.Row, _ int64) {
 	case "/omnimon/summary":
 		c.newest = max(c.newest, r.Number("epoch"))
 	case "/omnimon/flows/flow":
-		if r.Text("source") == "h1" {
+		if r.Text("source-node") == "h1" {
 			c.flows[r.Number("epoch")] = r
 		}
 	case "/omnimon/settled":
@@ -81,9 +81,9 @@ func (c *check) take(list string, r netns.Row, _ int64) {
 			c.settled[r.Number("epoch")] = r
 		}
 	case "/omnimon/settled/losses/loss":
-		c.losses[fmt.Sprint(r.Number("epoch"), r.Text("flow"), r.Text("element"))] = r
+		c.losses[fmt.Sprint(r.Number("epoch"), r.Text("flow"), r.Text("location"))] = r
 	case "/omnimon/alerts/alert":
-		alert := r.Text("kind") + " " + r.Text("subject")
+		alert := r.Text("kind") + " " + r.Text("location")
 		if _, known := c.alerts[alert]; known || r.Is("active") {
 			c.alerts[alert] = r.Is("active")
 		}
@@ -191,8 +191,8 @@ func (c *check) compare(first, last int64, inexact int, happened map[string]int6
 	lost := map[string]int64{}
 	for _, r := range c.losses {
 		if r.Number("epoch") > first {
-			lost[r.Text("element")] += r.Number("lost-low")
-			expect(r.Is("determined"), "loss of flow %s at %s is not determined", r.Text("flow"), r.Text("element"))
+			lost[r.Text("location")] += r.Number("lost-low")
+			expect(r.Is("determined"), "loss of flow %s at %s is not determined", r.Text("flow"), r.Text("location"))
 		}
 	}
 	var ofFlow int64

@@ -40,10 +40,10 @@ type check struct {
 	netsketch, run string
 	outlives       bool // the data path goes on without the agent
 
-	mu               sync.Mutex
-	flows, latencies map[string]netns.Row // rows by epoch and flow, and by epoch, flow and switch
-	ended            map[string]bool      // flows of earlier transfers
-	err              error
+	mu          sync.Mutex
+	flows, hops map[string]netns.Row // rows by epoch and flow, and by epoch, flow and switch
+	ended       map[string]bool      // flows of earlier transfers
+	err         error
 }
 
 // all sends a file, and another one during which it kills the agent of h2. The program in the
@@ -87,7 +87,7 @@ func (c *check) restart() {
 	for _, r := range c.flows {
 		c.ended[r.Text("flow")] = true
 	}
-	c.flows, c.latencies = map[string]netns.Row{}, map[string]netns.Row{}
+	c.flows, c.hops = map[string]netns.Row{}, map[string]netns.Row{}
 }
 
 // take is called by netns.Follow, with the lock held.
@@ -100,9 +100,9 @@ func (c *check) take(list string, r netns.Row, missed int64) {
 				fmt.Printf("epoch %d: %d values before it were not read\n", r.Number("epoch"), missed)
 			}
 		}
-	case "/sketchint/latencies/latency":
+	case "/sketchint/hops/hop":
 		if toServer(r) && !c.ended[r.Text("flow")] {
-			c.latencies[fmt.Sprint(r.Number("epoch"), r.Text("flow"), r.Text("switch"))] = r
+			c.hops[fmt.Sprint(r.Number("epoch"), r.Text("flow"), r.Text("node"))] = r
 		}
 	case "/sketchint/faults/fault":
 		c.err = fmt.Errorf("a packet with INT was not read: %v", r)
@@ -135,7 +135,7 @@ func (c *check) compare(packets int64) (lacks string, err error) {
 	for id, r := range c.flows {
 		sum += r.Number("packets")
 		for _, name := range switches {
-			if c.latencies[id+name] == nil {
+			if c.hops[id+name] == nil {
 				return fmt.Sprintf("epoch %d has no latency at %s", r.Number("epoch"), name), nil
 			}
 		}
@@ -145,12 +145,12 @@ func (c *check) compare(packets int64) (lacks string, err error) {
 	}
 	for id, r := range c.flows {
 		fmt.Printf("epoch %d: %s path %s: %d packets, %d ns\n", r.Number("epoch"), r.Text("flow"), r.Text("path"),
-			r.Number("packets"), r.Number("latency"))
+			r.Number("packets"), r.Number("latency-avg"))
 		if want := strings.Join(switches, " "); r.Text("path") != want {
 			return "", fmt.Errorf("flow %s has the path %q, want %s", id, r.Text("path"), want)
 		}
 		for _, name := range switches {
-			if l := c.latencies[id+name]; l.Number("packets") != r.Number("packets") || l.Number("latency") <= 0 {
+			if l := c.hops[id+name]; l.Number("packets") != r.Number("packets") || l.Number("latency-avg") <= 0 {
 				return "", fmt.Errorf("flow %s has %d packets; at %s %v", id, r.Number("packets"), name, l)
 			}
 		}

@@ -33,7 +33,7 @@ function own({ base }: App): Alert[] {
   if (epoch && value('accuracy-warnings')) add('warning', `epoch of ${epochTime(Number(value('number')))}`, value('accuracy-warnings'), epoch.time)
   for (const row of tree.list('/collector/devices/device')) {
     const [health, why] = healthOf(row, missingOf(epoch))
-    if (health === 'down' || health === 'warning') add(health === 'down' ? 'critical' : 'warning', `switch ${row.keys.name}`, why, row.time)
+    if (health === 'down' || health === 'warning') add(health === 'down' ? 'critical' : 'warning', `switch ${row.keys.node}`, why, row.time)
   }
   const check = (list: string, what: string, leaf: string, bad: (v: string) => string) => {
     for (const row of tree.list(list)) {
@@ -74,7 +74,7 @@ function all(app: App): Alert[] {
         source: listOf(row.path).split('/')[1]!,
         severity: get('severity'),
         active: get('active') === 'true',
-        subject: [row.keys.subject, row.keys.kind].filter(Boolean).join(' '),
+        subject: [row.keys.location, row.keys.subject, row.keys.kind].filter(Boolean).join(' '),
         text: get('text'),
         since: get('since-epoch'),
         time: row.time,

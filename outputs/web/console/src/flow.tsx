@@ -115,7 +115,7 @@ export function Flow({ flow }: { flow: string }) {
   const { schema, base, info } = useApp()
   const lists = useMemo(() => flowLists(schema), [schema])
   const watchable = (l: SchemaNode) => info.watchable.includes(l.path)
-  const devices = ['devices/device', 'hosts/host'].flatMap((l) => base.tree.list('/collector/' + l).map((r) => r.keys.name!))
+  const devices = ['devices/device', 'hosts/host'].flatMap((l) => base.tree.list('/collector/' + l).map((r) => r.keys.node!))
   const names = devices.join()
   const { forms, wrong, known } = useForms(flow)
   const strict = lists.filter((l) => keyLeaf(l, flowKeys(l)[0]!)?.type === 'flow-key')

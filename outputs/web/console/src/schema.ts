@@ -52,9 +52,9 @@ export function flowKeys(list: SchemaNode): string[] {
   return typed.length ? typed : (list.keys?.filter((k) => k === 'flow') ?? [])
 }
 
-// switchKey returns the key of a list that names a switch.
+// switchKey returns the key of a list that names a switch or host.
 export const switchKey = (list: SchemaNode): string | undefined =>
-  list.keys?.find((k) => k === 'device' || k === 'switch' || keyLeaf(list, k)?.type === 'device-name')
+  list.keys?.find((k) => k === 'node' || keyLeaf(list, k)?.type === 'node-name')
 
 // entryPath returns the path of the entries whose keys have these values; a key without a value has
 // any.

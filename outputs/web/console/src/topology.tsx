@@ -62,7 +62,7 @@ export function healthOf(row: Row, missing: Set<string>): [Health, string] {
   const error = String(row.values.get('state/last-error') ?? '')
   if (state === 'BACKUP') return ['backup', 'another controller is primary']
   if (state !== 'READY') return ['down', `${state}: ${error}`]
-  if (missing.has(row.keys.name!)) return ['warning', 'not in the newest epoch: ' + (error || 'its read-out was late')]
+  if (missing.has(row.keys.node!)) return ['warning', 'not in the newest epoch: ' + (error || 'its read-out was late')]
   return ['ok', error]
 }
 
@@ -327,7 +327,7 @@ export function Topology({ selected }: { selected: string }) {
     const missing = missingOf(epoch)
     return base.tree.list('/collector/devices/device').map((row) => {
       const [health, why] = healthOf(row, missing)
-      return { name: row.keys.name!, row, health, why }
+      return { name: row.keys.node!, row, health, why }
     })
   }, [base.tree.version])
   const nodes = useMemo(() => base.tree.list('/topology/nodes/node'), [base.tree.version])
@@ -356,7 +356,7 @@ export function Topology({ selected }: { selected: string }) {
         alertLists(schema)
           .flatMap((l) => base.tree.list(l.path))
           .filter((r) => String(r.values.get('state/active')) === 'true')
-          .map((r) => r.keys.subject ?? ''),
+          .map((r) => r.keys.location ?? ''),
       ),
     [base.tree.version, schema],
   )
@@ -474,7 +474,7 @@ function SwitchDetails({ of: { name, row, health, why }, traffic, directions, hi
   const counted = directions.some((d) => d.from.node === name && d.counted)
   const losses = sum(lost.map((d) => d.lost))
   const provisional = lost.reduce((n, d) => n + d.provisional, 0)
-  const leaves = base.tree.list(leafList).filter((r) => r.keys.name === name)
+  const leaves = base.tree.list(leafList).filter((r) => r.keys.node === name)
   const configured = ['status', 'reason'].map((leaf) => row.values.get(`configuration/state/${leaf}`)).filter(Boolean).join(': ')
   return (
     <section class="details" aria-label="Selected switch">
