@@ -88,17 +88,17 @@ func TestMetricsOfEveryKindOfLeaf(t *testing.T) {
 		Name: ygot.String("c"), Rows: ygot.Uint64(12), Heap: ygot.Uint64(4096), EpochsLost: ygot.Uint64(2),
 		Started: ygot.Uint64(1_500_000_000_250_000_000),
 		Device: map[string]*bindings.Collector_Device{
-			"s1": {Name: ygot.String("s1"), ReadoutTime: ygot.Uint64(2_500_000),
+			"s1": {Node: ygot.String("s1"), ReadoutTime: ygot.Uint64(2_500_000),
 				Mastership: bindings.Device_Mastership_BACKUP,
 				LastError:  ygot.String("a text\nis no label"),
 				Gnmi:       &bindings.Collector_Device_Gnmi{Updates: ygot.Uint64(7)}},
-			"s2": {Name: ygot.String("s2")},
+			"s2": {Node: ygot.String("s2")},
 		},
 		Epoch: &bindings.Collector_Epoch{Number: ygot.Uint64(9)},
 	}
 	config := &bindings.Collector{Name: ygot.String("c"), Guard: ygot.Uint64(5),
 		Device: map[string]*bindings.Collector_Device{
-			"s1": {Name: ygot.String("s1"), DeviceId: ygot.Uint64(3)},
+			"s1": {Node: ygot.String("s1"), DeviceId: ygot.Uint64(3)},
 		}}
 	publish(t, st, state, config)
 	code, body := get(t, s, "/metrics")

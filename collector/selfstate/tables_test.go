@@ -49,8 +49,8 @@ func TestTablesOfTrees(t *testing.T) {
 		Name: ygot.String("c"), Subscriptions: ygot.Uint32(3),
 		Epoch: &bindings.Collector_Epoch{Status: bindings.Types_EpochStatus_PARTIAL, Number: ygot.Uint64(7)},
 		Device: map[string]*bindings.Collector_Device{
-			"s2": {Name: ygot.String("s2"), Connection: bindings.Device_Connection_READY},
-			"s1": {Name: ygot.String("s1"), DeviceId: ygot.Uint64(4),
+			"s2": {Node: ygot.String("s2"), Connection: bindings.Device_Connection_READY},
+			"s1": {Node: ygot.String("s1"), DeviceId: ygot.Uint64(4),
 				Gnmi: &bindings.Collector_Device_Gnmi{Ports: ygot.Uint32(2)}},
 		},
 		Link: map[string]*bindings.Collector_Link{},
@@ -58,8 +58,8 @@ func TestTablesOfTrees(t *testing.T) {
 	config := &bindings.Collector{
 		Name: ygot.String("c"), Guard: ygot.Uint64(5),
 		Device: map[string]*bindings.Collector_Device{
-			"s1": {Name: ygot.String("s1"), DeviceId: ygot.Uint64(1)},
-			"s3": {Name: ygot.String("s3"), Gnmi: &bindings.Collector_Device_Gnmi{Address: ygot.String("h:1")}},
+			"s1": {Node: ygot.String("s1"), DeviceId: ygot.Uint64(1)},
+			"s3": {Node: ygot.String("s3"), Gnmi: &bindings.Collector_Device_Gnmi{Address: ygot.String("h:1")}},
 		},
 	}
 	var f flattener

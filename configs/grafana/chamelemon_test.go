@@ -31,12 +31,13 @@ func (s *sample) chamelemon(n uint64) {
 	s.build(b)
 
 	b = table.NewBuilder(chamelemonTop + "/node-summaries/node-summary")
-	device, status := b.TextKey("device"), b.Text("state/status")
+	device, dimension, status := b.TextKey("node"), b.TextKey("dimension"), b.Text("state/status")
 	packets, exact, distinct := b.Uint("state/packets"), b.Bool("state/packets-exact"), b.Uint("state/distinct-flows")
 	entropy, hitters, changes := b.Float("state/entropy"), b.Uint("state/heavy-hitters"), b.Uint("state/changes")
 	known, lost := b.Bool("state/victims-exact"), b.Uint("state/lost-packets")
 	for i, d := range devices {
 		device.Append(d)
+		dimension.Append("5-tuple")
 		status.Append("COMPLETE")
 		packets.Append(uint64(10_000*i) + n)
 		exact.Append(true)
@@ -53,7 +54,7 @@ func (s *sample) chamelemon(n uint64) {
 	s.build(b)
 
 	b = table.NewBuilder(chamelemonTop + "/encoders/encoder")
-	device, family, part := b.TextKey("device"), b.TextKey("family"), b.TextKey("part")
+	device, family, part := b.TextKey("node"), b.TextKey("family"), b.TextKey("part")
 	buckets, memory := b.Uint("state/buckets"), b.Uint("state/memory")
 	flows, load, decoded := b.Uint("state/flows"), b.Float("state/load-factor"), b.Bool("state/decoded")
 	for _, x := range []struct {
@@ -73,7 +74,7 @@ func (s *sample) chamelemon(n uint64) {
 	s.build(b)
 
 	b = table.NewBuilder(chamelemonTop + "/thresholds/threshold")
-	device, high := b.TextKey("device"), b.Uint("state/high-threshold")
+	device, high := b.TextKey("node"), b.Uint("state/high-threshold")
 	for i, d := range devices[:2] {
 		device.Append(d)
 		high.Append(uint64(56 + i))
@@ -81,11 +82,11 @@ func (s *sample) chamelemon(n uint64) {
 	s.build(b)
 
 	b = table.NewBuilder(chamelemonTop + "/alerts/alert")
-	subject, kind := b.TextKey("subject"), b.TextKey("kind")
+	location, kind := b.TextKey("location"), b.TextKey("kind")
 	active, severity, text := b.Bool("state/active"), b.Text("state/severity"), b.Text("state/text")
 	since, at, count := b.Uint("state/since-epoch"), b.Uint("state/last-change"), b.Uint("state/count")
 	for _, x := range [][2]string{{"leaf-1", "SWITCH_MISSING"}, {"network", "NETWORK_ILL"}} {
-		subject.Append(x[0])
+		location.Append(x[0])
 		kind.Append(x[1])
 		active.Append(n > 5)
 		severity.Append("MAJOR")
@@ -100,7 +101,7 @@ func (s *sample) chamelemon(n uint64) {
 	flow, rank := b.TextKey("flow"), b.Uint("state/rank")
 	lost, sure, how, packets := b.Uint("state/lost-packets"), b.Bool("state/exact"), b.Text("state/kind"),
 		b.Uint("state/packets")
-	entry, exit := b.Text("state/entry"), b.Text("state/exit")
+	entry, exit := b.Text("state/entry-node"), b.Text("state/exit-node")
 	for r := range uint64(30) {
 		flow.Append(fmt.Sprintf("10.0.0.%d,10.1.0.1,udp,4000,53", r))
 		rank.Append(r + 1)
@@ -114,12 +115,13 @@ func (s *sample) chamelemon(n uint64) {
 	s.build(b)
 
 	b = table.NewBuilder(chamelemonTop + "/heavy-hitters/heavy-hitter")
-	device, flow = b.TextKey("device"), b.TextKey("flow")
+	device, dimension, flow = b.TextKey("node"), b.TextKey("dimension"), b.TextKey("flow")
 	rank, packets, sure, share := b.Uint("state/rank"), b.Uint("state/packets"),
 		b.Bool("state/exact"), b.Float("state/share")
 	for i, d := range devices {
 		for r := range uint64(30) {
 			device.Append(d)
+			dimension.Append("5-tuple")
 			flow.Append(fmt.Sprintf("10.0.%d.%d,10.1.0.1,udp,4000,53", i, r))
 			rank.Append(r + 1)
 			packets.Append(uint64(1000*(i+1)) - r)
@@ -130,10 +132,11 @@ func (s *sample) chamelemon(n uint64) {
 	s.build(b)
 
 	b = table.NewBuilder(chamelemonTop + "/heavy-changes/heavy-change")
-	device, flow = b.TextKey("device"), b.TextKey("flow")
+	device, dimension, flow = b.TextKey("node"), b.TextKey("dimension"), b.TextKey("flow")
 	rank, previous, current, delta, change := b.Uint("state/rank"),
 		b.Uint("state/previous"), b.Uint("state/current"), b.Int("state/delta"), b.Text("state/kind")
 	device.Append("network")
+	dimension.Append("5-tuple")
 	flow.Append("10.0.0.1,10.1.0.1,udp,4000,53")
 	rank.Append(1)
 	previous.Append(10)
@@ -143,8 +146,8 @@ func (s *sample) chamelemon(n uint64) {
 	s.build(b)
 
 	b = table.NewBuilder(chamelemonTop + "/distributions/range")
-	device, from, to, number := b.TextKey("device"), b.UintKey("from"),
-		b.Uint("state/to"), b.Float("state/flows")
+	device, from, to, number := b.TextKey("node"), b.UintKey("lower"),
+		b.Uint("state/upper"), b.Float("state/flows")
 	for x := uint64(1); x < 4; x++ {
 		device.Append("network")
 		from.Append(x)
@@ -154,7 +157,7 @@ func (s *sample) chamelemon(n uint64) {
 	s.build(b)
 
 	b = table.NewBuilder(chamelemonTop + "/flows/flow")
-	device, flow, packets, sure = b.TextKey("device"), b.TextKey("flow"),
+	device, flow, packets, sure = b.TextKey("node"), b.TextKey("flow"),
 		b.Uint("state/packets"), b.Bool("state/exact")
 	device.Append("network")
 	flow.Append("10.0.0.1,10.1.0.1,udp,4000,53")

@@ -180,7 +180,7 @@ func epochSample(n uint64) []*table.Table {
 func (s *sample) univmon(n uint64) {
 	const top = "/netsketch-univmon:univmon/"
 	b := table.NewBuilder(top + "node-summaries/node-summary")
-	device, dimension, status := b.TextKey("device"), b.TextKey("dimension"), b.Text("state/status")
+	device, dimension, status := b.TextKey("node"), b.TextKey("dimension"), b.Text("state/status")
 	packets, distinct, f2 := b.Uint("state/packets"), b.Uint("state/distinct-flows"), b.Uint("state/second-moment")
 	entropy, hitters, changes := b.Float("state/entropy"), b.Uint("state/heavy-hitters"), b.Uint("state/changes")
 	for i, d := range devices {
@@ -199,7 +199,7 @@ func (s *sample) univmon(n uint64) {
 	s.build(b)
 
 	b = table.NewBuilder(top + "heavy-hitters/heavy-hitter")
-	device, dimension, flow := b.TextKey("device"), b.TextKey("dimension"), b.TextKey("flow")
+	device, dimension, flow := b.TextKey("node"), b.TextKey("dimension"), b.TextKey("flow")
 	rank, packets, share := b.Uint("state/rank"), b.Uint("state/packets"), b.Float("state/share")
 	for i, d := range devices {
 		for r := range 30 {
@@ -214,7 +214,7 @@ func (s *sample) univmon(n uint64) {
 	s.build(b)
 
 	b = table.NewBuilder(top + "heavy-changes/heavy-change")
-	device, dimension, flow = b.TextKey("device"), b.TextKey("dimension"), b.TextKey("flow")
+	device, dimension, flow = b.TextKey("node"), b.TextKey("dimension"), b.TextKey("flow")
 	rank, previous, current, delta, kind := b.Uint("state/rank"),
 		b.Uint("state/previous"), b.Uint("state/current"), b.Int("state/delta"), b.Text("state/kind")
 	for r := range 6 {
@@ -230,7 +230,7 @@ func (s *sample) univmon(n uint64) {
 	s.build(b)
 
 	b = table.NewBuilder(top + "ddos-victims/ddos-victim")
-	device, destination, sources := b.TextKey("device"), b.TextKey("destination"),
+	device, destination, sources := b.TextKey("node"), b.TextKey("destination-address"),
 		b.Uint("state/distinct-sources")
 	for i := range 3 {
 		device.Append("network")
@@ -240,7 +240,7 @@ func (s *sample) univmon(n uint64) {
 	s.build(b)
 
 	b = table.NewBuilder(top + "flows/flow")
-	device, dimension, flow, packets = b.TextKey("device"), b.TextKey("dimension"), b.TextKey("flow"),
+	device, dimension, flow, packets = b.TextKey("node"), b.TextKey("dimension"), b.TextKey("flow"),
 		b.Uint("state/packets")
 	device.Append("leaf-1")
 	dimension.Append("5-tuple")
@@ -249,7 +249,7 @@ func (s *sample) univmon(n uint64) {
 	s.build(b)
 
 	b = table.NewBuilder(top + "functions/function")
-	device, dimension, name, value := b.TextKey("device"), b.TextKey("dimension"), b.TextKey("name"),
+	device, dimension, name, value := b.TextKey("node"), b.TextKey("dimension"), b.TextKey("name"),
 		b.Float("state/value")
 	device.Append("network")
 	dimension.Append("src")
@@ -294,7 +294,7 @@ func (s *sample) collector(n uint64) {
 	one(top+"/devices/device", map[string]any{"address": "127.0.0.1:9559", "connection": "READY",
 		"mastership": "PRIMARY", "readout-method": "PACKET", "readout-time": 30_000_000,
 		"epochs-complete": n, "epochs-lost": 1, "reconnects": 2, "packet-ins": 400, "packet-ins-dropped": 0,
-		"last-error": ""}, "name", "leaf-1")
+		"last-error": ""}, "node", "leaf-1")
 	one(top+"/plugins/plugin", map[string]any{"version": "v1", "status": "RUNNING", "pid": 42, "restarts": 0,
 		"epochs-analyzed": n, "epochs-lost": 0, "rows": 400, "rows-refused": 0, "analysis-time": 20_000_000,
 		"last-error": ""}, "name", "univmon")

@@ -17,10 +17,12 @@ func (s *sample) lightguardian(n uint64) {
 		b := table.NewBuilder("/netsketch-lightguardian:lightguardian/" + list)
 		for name := range strings.FieldsSeq(keys) {
 			switch name {
-			case "first", "first-epoch", "from":
+			case "lower", "first-epoch":
 				b.UintKey(name).Append(1)
 			case "flow":
 				b.TextKey(name).Append(flow)
+			case "dimension":
+				b.TextKey(name).Append("5-tuple")
 			case "kind":
 				b.TextKey(name).Append(texts[name])
 			default:
@@ -46,15 +48,16 @@ func (s *sample) lightguardian(n uint64) {
 	}
 	type m = map[string]string
 	one("summary", "", "active-alerts in-band-bytes", "received valid", m{"status": "COMPLETE"})
-	one("flows/flow", "flow", "sent received-packets lost", "received", m{"path": "leaf1 leaf2", "sender": "h1",
-		"receiver": "h2"})
-	one("hops/hop", "flow switch", "packets lost gap", "received slow", m{"valid": "true"})
-	one("faults/fault", "flow switch kind", "since-epoch sent received-packets", "value", m{"kind": "LOOP", "after": "h1"})
-	one("switches/switch", "switch", "packets flows", "received entropy", nil)
-	one("distributions/range", "switch first", "flows", "received", nil)
-	one("coverage/interval", "first-epoch switch", "received-columns late-columns disagreeing-columns "+
+	one("flows/flow", "flow", "packets received-packets lost-packets", "received", m{"path": "leaf1 leaf2",
+		"source-node": "h1", "destination-node": "h2"})
+	one("hops/hop", "flow node", "packets lost-packets gap", "received slow", m{"valid": "true"})
+	one("faults/fault", "flow node kind", "since-epoch packets received-packets", "value", m{"kind": "LOOP",
+		"previous-node": "h1"})
+	one("node-summaries/node-summary", "node dimension", "packets distinct-flows", "received entropy", nil)
+	one("distributions/range", "node lower", "flows", "received", nil)
+	one("coverage/interval", "first-epoch node", "received-columns late-columns disagreeing-columns "+
 		"unmeasured-sketchlets", "received", m{"final": "true"})
-	one("hosts/host", "host", "packets sketchlets bad-check full", "", m{"status": "PARTIAL", "problem": "full"})
-	one("alerts/alert", "subject kind", "since-epoch count", "", m{"kind": "LOOP", "active": "true", "severity": "MAJOR",
+	one("hosts/host", "node", "packets sketchlets bad-check full", "", m{"status": "PARTIAL", "problem": "full"})
+	one("alerts/alert", "location kind", "since-epoch count", "", m{"kind": "LOOP", "active": "true", "severity": "MAJOR",
 		"text": flow})
 }

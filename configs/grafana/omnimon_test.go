@@ -23,7 +23,7 @@ func (s *sample) omnimon(n uint64) {
 	// one adds a row with a text for each key, numbers and texts.
 	one := func(list string, keys map[string]string, numbers []string, texts map[string]string) {
 		b := table.NewBuilder(top + list)
-		for _, name := range []string{"link", "subject", "switch", "host", "name", "flow", "kind", "element"} {
+		for _, name := range []string{"link", "location", "node", "name", "flow", "kind"} {
 			if value, ok := keys[name]; ok {
 				b.TextKey(name).Append(value)
 			}
@@ -47,17 +47,17 @@ func (s *sample) omnimon(n uint64) {
 		s.build(b)
 	}
 	type m = map[string]string
-	one("alerts/alert", m{"subject": "spine1", "kind": "PACKETS_LOST"}, []string{"since-epoch", "count"},
+	one("alerts/alert", m{"location": "spine1", "kind": "PACKETS_LOST"}, []string{"since-epoch", "count"},
 		m{"active": "true", "severity": "MAJOR", "text": "it lost 5 packets"})
-	one("switches/switch", m{"switch": "spine1"}, []string{"lost-low", "lost-high", "packets"}, m{"status": "COMPLETE"})
+	one("switches/switch", m{"node": "spine1"}, []string{"lost-low", "lost-high", "packets"}, m{"status": "COMPLETE"})
 	one("links/link", m{"link": "leaf1/1~spine1/1"}, []string{"lost-low", "lost-high", "packets", "bytes"}, nil)
 	one("link-flows/link-flow", m{"link": "leaf1/1~spine1/1", "flow": flow},
 		[]string{"packets-low", "packets-high"}, nil)
-	one("losses/loss", m{"flow": flow, "element": "spine1"}, []string{"lost-low", "lost-high"},
+	one("losses/loss", m{"flow": flow, "location": "spine1"}, []string{"lost-low", "lost-high"},
 		m{"kind": "SWITCH", "determined": "true"})
 	one("flows/flow", m{"flow": flow}, []string{"packets", "bytes", "lost-packets"}, m{"path": "leaf1 spine1 leaf2"})
 	one("completions/completion", nil, []string{"flows"}, nil)
-	one("hosts/host", m{"host": "h1"}, []string{"flows", "untracked", "late"}, m{"status": "COMPLETE", "problem": "x"})
+	one("hosts/host", m{"node": "h1"}, []string{"flows", "untracked", "late"}, m{"status": "COMPLETE", "problem": "x"})
 	one("queries/query", m{"name": "slowloris"}, []string{"result-count"},
 		m{"status": "RUNNING", "exact": "true", "problem": "x"})
 }

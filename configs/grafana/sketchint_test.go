@@ -17,21 +17,25 @@ func (s *sample) sketchint(n uint64) {
 		b := table.NewBuilder("/netsketch-sketchint:sketchint/" + list)
 		for name := range strings.FieldsSeq(keys) {
 			switch name {
-			case "first", "queue", "node-id", "hardware":
+			case "lower", "queue", "node-id", "hardware":
 				b.UintKey(name).Append(1)
 			case "flow":
 				b.TextKey(name).Append(flow)
 			case "kind", "address", "problem":
 				b.TextKey(name).Append(texts[name])
-			case "element":
-				b.TextKey(name).Append("network")
+			case "dimension":
+				b.TextKey(name).Append("5-tuple")
 			default:
+				if strings.HasPrefix(list, "distributions") || strings.Contains(keys, "dimension") {
+					b.TextKey(name).Append("network")
+					continue
+				}
 				b.TextKey(name).Append("leaf1")
 			}
 		}
 		for name := range strings.FieldsSeq(numbers) {
 			switch name {
-			case "entropy", "occupancy", "bytes-ratio":
+			case "entropy", "occupancy-avg", "bytes-ratio":
 				b.Float("state/" + name).Append(0.025)
 			case "rank":
 				b.Uint("state/" + name).Append(1)
@@ -53,19 +57,19 @@ func (s *sample) sketchint(n uint64) {
 	type m = map[string]string
 	path := "leaf1 spine1 leaf2"
 	one("summary", "", "active-alerts packets with-int flows heavy-flows", m{"status": "COMPLETE"})
-	one("flows/flow", "flow", "packets latency", m{"path": path, "host": "h1"})
-	one("inflations/inflation", "flow switch", "packets worst latency since-epoch", nil)
-	one("heavy-hitters/heavy-hitter", "element flow", "packets rank", nil)
-	one("heavy-changes/heavy-change", "element flow", "packets-before packets-after", nil)
-	one("path-changes/path-change", "flow", "", m{"switch": "leaf1", "previous-path": path, "path": "leaf1 spine2 leaf2"})
-	one("measurements/measurement", "element", "entropy", nil)
-	one("distributions/range", "element first", "flows", nil)
-	one("switches/switch", "switch", "latency worst inflated-packets drops", nil)
-	one("queues/queue", "switch queue", "occupancy", nil)
-	one("hosts/host", "host", "packets with-int mtu-exceeded", m{"status": "COMPLETE", "problem": "3 heavy-full"})
-	one("faults/fault", "host address problem", "packets", m{"address": "10.0.0.9", "problem": "truncated"})
-	one("sources/source", "host address node-id hardware", "received lost late restarts", m{"address": "10.0.0.8"})
+	one("flows/flow", "flow", "packets latency-avg", m{"path": path, "reporting-node": "h1"})
+	one("inflations/inflation", "flow node", "packets latency-max latency-avg since-epoch", nil)
+	one("heavy-hitters/heavy-hitter", "node dimension flow", "packets rank", nil)
+	one("heavy-changes/heavy-change", "node dimension flow", "previous current", nil)
+	one("path-changes/path-change", "flow", "", m{"node": "leaf1", "previous-path": path, "path": "leaf1 spine2 leaf2"})
+	one("node-summaries/node-summary", "node dimension", "entropy", nil)
+	one("distributions/range", "node lower", "flows", nil)
+	one("switches/switch", "node", "latency-avg latency-max inflated-packets drops", nil)
+	one("queues/queue", "node queue", "occupancy-avg", nil)
+	one("hosts/host", "node", "packets with-int mtu-exceeded", m{"status": "COMPLETE", "problem": "3 heavy-full"})
+	one("faults/fault", "node address problem", "packets", m{"address": "10.0.0.9", "problem": "truncated"})
+	one("sources/source", "node address node-id hardware", "received lost late restarts", m{"address": "10.0.0.8"})
 	one("cost", "", "bytes passport-bytes bytes-ratio", nil)
-	one("alerts/alert", "subject kind", "since-epoch count", m{"kind": "LATENCY_INFLATED", "active": "true",
+	one("alerts/alert", "location kind", "since-epoch count", m{"kind": "LATENCY_INFLATED", "active": "true",
 		"severity": "MAJOR", "text": "9 packets of 1 flows"})
 }

@@ -133,7 +133,7 @@ func TestYgnmi(t *testing.T) {
 					t.Errorf("%v", v.ComplianceErrors)
 				}
 				if h, ok := v.Val(); ok {
-					got = append(got, fmt.Sprint(*h.Device, " ", *h.Dimension, " ", *h.Flow, " ", *h.Packets))
+					got = append(got, fmt.Sprint(*h.Node, " ", *h.Dimension, " ", *h.Flow, " ", *h.Packets))
 				}
 			}
 			slices.Sort(got)
