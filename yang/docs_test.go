@@ -21,11 +21,11 @@ func TestDocumentedModule(t *testing.T) {
 		t.Fatal(err)
 	}
 	l, err := s.List("/acme-loss:losses/loss")
-	if err != nil || l.Leaf("state/packets") == nil || l.Keys[0].RefersTo[0] != "state/device" {
+	if err != nil || l.Leaf("state/packets") == nil || l.Keys[0].RefersTo[0] != "state/node" {
 		t.Errorf("%+v %v", l, err)
 	}
-	for _, path := range []string{"/univmon/heavy-hitters/heavy-hitter[device][dimension][flow]",
-		"/chamelemon/flows/flow[device][flow]", "/collector/epoch"} {
+	for _, path := range []string{"/univmon/heavy-hitters/heavy-hitter[node][dimension][flow]",
+		"/chamelemon/flows/flow[node][flow]", "/collector/epoch"} {
 		if !strings.Contains(string(text), "- `"+path+"`") {
 			t.Errorf("the reference lacks %s; run make generate", path)
 		}

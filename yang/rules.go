@@ -41,7 +41,9 @@ func (s *Schema) CheckResults(path string) error {
 //   - a value of an enumeration is not in upper case with underscores;
 //   - a key is no leafref to a leaf in the entry's state or config;
 //   - a leaf of an entry is neither a key nor in or below a container state or config;
-//   - a leaf is named like a node or link and is no reference into the list of nodes or links.
+//   - a leaf is named like a node or link and is no reference into the list of nodes or links;
+//   - a reference to a node is not named node, or SOMETHING-node, as in the lists of all plugins;
+//   - a leaf of an entry has the number of its epoch, so that each row changes in every epoch.
 func (s *Schema) Warnings(module string) []string {
 	var out []string
 	warn := func(n *Node, text string, args ...any) {
@@ -92,10 +94,19 @@ func (s *Schema) checkLeaf(n *Node, warn func(n *Node, text string, args ...any)
 	for holder.Kind == ContainerNode && holder.Name != "state" && holder.Name != "config" && holder.Parent.Parent != nil {
 		holder = holder.Parent
 	}
-	if names := "device, switch, host, node, link"; n.Leaf.Type.Base == String &&
+	// A leaf of configuration cannot refer to /topology, which is state.
+	if names := "device, switch, host, node, link"; n.Leaf.Type.Base == String && !n.Config &&
 		slices.Contains(strings.Split(names, ", "), n.Name) && !strings.HasPrefix(n.Leaf.Target, topologyPath) {
 		warn(n, "has the name of one of %s, and is no leafref into /topology; use the type ns-topo:node-ref or "+
 			"ns-topo:link-ref of netsketch-topology", names)
+	}
+	if n.Leaf.Target == topologyPath+"nodes/node/state/name" && n.Name != "node" && !strings.HasSuffix(n.Name, "-node") {
+		warn(n, "names a node; call it node, or %s-node, as in the lists of all plugins", n.Name)
+	}
+	if list := holder.Parent; n.Name == "epoch" && holder.Name == "state" && list.Kind == ListNode &&
+		!slices.Contains(list.keys, n.Name) {
+		warn(n, "changes in each epoch, so that subscribers on change get each row in each epoch; the timestamp of a row is "+
+			"the end of its epoch, and a container summary with the grouping range of netsketch-results has the number")
 	}
 	switch {
 	case holder.Name != "config" && holder.Name != "state":

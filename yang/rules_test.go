@@ -64,44 +64,44 @@ func TestRules(t *testing.T) {
 }
 
 // TestReferences: the leaves of plugins that name a switch, a host or a link are references into
-// the lists of /topology. The element of a loss or alert may be a node or a link: YANG 1 has no
-// leafref for this, but the text is the same.
+// the lists of /topology, and have the same name everywhere. A location may be a node or a link:
+// YANG 1 has no leafref for this, but the text is the same.
 func TestReferences(t *testing.T) {
 	s := ours(t)
 	const topology = "/netsketch-topology:topology/"
-	want := map[string]string{}
-	for _, name := range strings.Fields("device switch host node sender receiver source destination entry exit after " +
-		"origin subject element") {
-		want[name] = topology + "nodes/node/state/name"
-	}
-	want["link"] = topology + "links/link/state/name"
-	other := map[string]bool{ // names that are no node
-		"/netsketch-univmon:univmon/ddos-victims/ddos-victim/state/destination": true, // an address
-		"/netsketch-univmon:univmon/alerts/alert/state/subject":                 true, // with a dimension
-	}
+	old := strings.Fields("device switch host sender receiver source destination entry exit after origin element")
 	found := map[string]int{}
 	var visit func(n *yang.Node)
 	visit = func(n *yang.Node) {
-		target, named := want[n.Name]
-		if named && n.Leaf != nil && n.Leaf.Type.Base == yang.String && n.Leaf.Type.Name != "element-name" &&
-			n.Parent.Name == "state" && !other[n.Path] {
-			if n.Leaf.Target != target {
-				t.Errorf("%s refers to %q, want %q", n.Path, n.Leaf.Target, target)
+		if n.Leaf != nil && n.Leaf.Type.Base == yang.String && n.Parent.Name == "state" {
+			want := ""
+			switch {
+			case n.Name == "node" || strings.HasSuffix(n.Name, "-node"):
+				want = topology + "nodes/node/state/name"
+			case n.Name == "link":
+				want = topology + "links/link/state/name"
+			case slices.Contains(old, n.Name) && n.Path != "/netsketch-omnimon:omnimon/queries/query/state/source":
+				t.Errorf("%s: a switch or host is a node", n.Path)
 			}
-			found[n.Name]++
+			if want != "" {
+				if n.Leaf.Target != want {
+					t.Errorf("%s refers to %q, want %q", n.Path, n.Leaf.Target, want)
+				}
+				found[n.Name]++
+			}
 		}
 		for _, c := range n.Children() {
 			visit(c)
 		}
 	}
-	for _, plugin := range []string{"chamelemon", "lightguardian", "omnimon", "sketchint", "univmon"} {
+	for _, plugin := range []string{"chamelemon", "lightguardian", "omnimon", "sketchint", "univmon", "collector"} {
 		n, err := s.Node("/netsketch-" + plugin + ":" + plugin)
 		if err != nil {
 			t.Fatal(err)
 		}
 		visit(n)
 	}
-	if found["link"] != 6 || found["switch"] < 10 || found["host"] < 6 {
+	if found["link"] != 6 || found["node"] < 40 || found["source-node"] < 4 || found["exit-node"] != 2 {
 		t.Errorf("too few leaves are compared: %v", found)
 	}
 }
@@ -110,6 +110,7 @@ func TestReferences(t *testing.T) {
 func TestBrokenRules(t *testing.T) {
 	const module = `module bad {
   namespace "urn:bad"; prefix "b";
+  import netsketch-topology { prefix t; }
   container bad {
     %s
     description "d";
@@ -119,6 +120,7 @@ func TestBrokenRules(t *testing.T) {
       leaf id { type string; description "d"; }
       container state { description "d";
         leaf n { type uint32; }
+        leaf epoch { type uint64; units "epoch"; description "d"; }
         leaf share { type decimal64 { fraction-digits 2; } units "share"; description "d"; }
         leaf kind { type enumeration { enum GOOD_1; enum bad; enum worse; } description "d"; }
         leaf one { type union { type uint8; type enumeration { enum NO-DASH; } } description "d"; }
@@ -126,7 +128,8 @@ func TestBrokenRules(t *testing.T) {
       leaf other { type string; description "d"; }
       container values { description "d"; container state { description "d";
         leaf switch { type string; description "d"; } container more { description "d";
-          leaf deep { type string; description "d"; } } } }
+          leaf deep { type string; description "d"; } }
+        leaf sender { type t:node-ref; description "d"; } } }
     }
   }
 }`
@@ -144,22 +147,27 @@ func TestBrokenRules(t *testing.T) {
 		t.Error(err)
 	}
 	want := []string{
-		place(6, 5) + row + " is not in lower case with dashes",
-		place(9, 7) + row + "/id is a key and no leafref to a leaf in the state of its entry",
-		place(16, 7) + row + "/other is neither a key nor in a container state",
-		place(13, 9) + row + "/state/kind has the value bad, which is not in upper case with underscores",
-		place(11, 9) + row + "/state/n has no description",
-		place(11, 9) + row + "/state/n is a number without units",
-		place(14, 9) + row + "/state/one has the value NO-DASH, which is not in upper case with underscores",
-		place(18, 9) + row + "/values/state/switch has the name of one of device, switch, host, node, link, and is no " +
+		place(7, 5) + row + " is not in lower case with dashes",
+		place(10, 7) + row + "/id is a key and no leafref to a leaf in the state of its entry",
+		place(18, 7) + row + "/other is neither a key nor in a container state",
+		place(13, 9) + row + "/state/epoch changes in each epoch, so that subscribers on change get each row in each epoch; " +
+			"the timestamp of a row is the end of its epoch, and a container summary with the grouping range of " +
+			"netsketch-results has the number",
+		place(15, 9) + row + "/state/kind has the value bad, which is not in upper case with underscores",
+		place(12, 9) + row + "/state/n has no description",
+		place(12, 9) + row + "/state/n is a number without units",
+		place(16, 9) + row + "/state/one has the value NO-DASH, which is not in upper case with underscores",
+		place(22, 9) + row + "/values/state/sender names a node; call it node, or sender-node, as in the lists of all " +
+			"plugins",
+		place(20, 9) + row + "/values/state/switch has the name of one of device, switch, host, node, link, and is no " +
 			"leafref into /topology; use the type ns-topo:node-ref or ns-topo:link-ref of netsketch-topology",
 	}
 	if diff := cmp.Diff(want, s.Warnings("bad")); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	for _, tt := range []struct{ config, key, want string }{
-		{"", `key "id";`, "yang: " + place(16, 7) + row + "/other is configuration"},
-		{"config false;", "", "yang: " + place(6, 5) + row + " has no key"},
+		{"", `key "id";`, "yang: " + place(18, 7) + row + "/other is configuration"},
+		{"config false;", "", "yang: " + place(7, 5) + row + " has no key"},
 	} {
 		if err := load(tt.config, tt.key).CheckResults(list); err == nil || !strings.HasPrefix(err.Error(), tt.want) {
 			t.Errorf("error %v, want %s", err, tt.want)

@@ -58,9 +58,9 @@ func TestBundledModules(t *testing.T) {
 	}
 	want := []string{
 		"/netsketch-collector:collector/certificates/certificate file:string",
-		"/netsketch-collector:collector/devices/device name:string",
+		"/netsketch-collector:collector/devices/device node:string",
 		"/netsketch-collector:collector/devices/device/configuration/leaves/leaf path:string",
-		"/netsketch-collector:collector/hosts/host name:string",
+		"/netsketch-collector:collector/hosts/host node:string",
 		"/netsketch-collector:collector/links/link port:string",
 		"/netsketch-collector:collector/outputs/output name:string",
 		"/netsketch-collector:collector/plugins/plugin name:string",
@@ -70,15 +70,15 @@ func TestBundledModules(t *testing.T) {
 		"/netsketch-topology:topology/links/link name:string",
 		"/netsketch-topology:topology/nodes/node name:string",
 		"/netsketch-topology:topology/ports/port name:string",
-		"/netsketch-univmon:univmon/alerts/alert subject:string kind:string",
-		"/netsketch-univmon:univmon/ddos-victims/ddos-victim device:string destination:string",
-		"/netsketch-univmon:univmon/flows/flow device:string dimension:string flow:string",
-		"/netsketch-univmon:univmon/functions/function device:string dimension:string name:string",
-		"/netsketch-univmon:univmon/heavy-changes/heavy-change device:string dimension:string flow:string",
-		"/netsketch-univmon:univmon/heavy-hitters/heavy-hitter device:string dimension:string flow:string",
-		"/netsketch-univmon:univmon/manifests/manifest device:string dimension:string origin:string destination:string",
-		"/netsketch-univmon:univmon/node-summaries/node-summary device:string dimension:string",
-		"/netsketch-univmon:univmon/unparsed-packets/unparsed-packet device:string reason:string",
+		"/netsketch-univmon:univmon/alerts/alert location:string kind:string subject:string",
+		"/netsketch-univmon:univmon/ddos-victims/ddos-victim node:string destination-address:string",
+		"/netsketch-univmon:univmon/flows/flow node:string dimension:string flow:string",
+		"/netsketch-univmon:univmon/functions/function node:string dimension:string name:string",
+		"/netsketch-univmon:univmon/heavy-changes/heavy-change node:string dimension:string flow:string",
+		"/netsketch-univmon:univmon/heavy-hitters/heavy-hitter node:string dimension:string flow:string",
+		"/netsketch-univmon:univmon/manifests/manifest node:string dimension:string entry-node:string exit-node:string",
+		"/netsketch-univmon:univmon/node-summaries/node-summary node:string dimension:string",
+		"/netsketch-univmon:univmon/unparsed-packets/unparsed-packet node:string reason:string",
 	}
 	if diff := cmp.Diff(want, lists); diff != "" {
 		t.Errorf("lists (-want +got):\n%s", diff)
@@ -156,7 +156,7 @@ func TestLeaves(t *testing.T) {
 		}
 	}
 	l, _ := s.List("/collector/devices/device")
-	if diff := cmp.Diff([]string{"config/name", "state/name"}, l.Keys[0].RefersTo); diff != "" {
+	if diff := cmp.Diff([]string{"config/node", "state/node"}, l.Keys[0].RefersTo); diff != "" {
 		t.Error(diff)
 	}
 	path, keys, ok := s.ListKeys([]string{"univmon", "netsketch-univmon:flows", "flow"})
@@ -274,7 +274,7 @@ func TestValidate(t *testing.T) {
 			t.Keys[1] = table.Strings("dimension", []string{"src", "src dst", "dst"})
 		}), `dimension: "src dst" does not match the pattern`},
 		{"length", change(func(t *table.Table) { t.Keys[0] = table.Strings("node", []string{"a", "", "b"}) }),
-			`device: "" has the length 0, allowed is 1..63`},
+			`node: "" has the length 0, allowed is 1..63`},
 		{"utf-8", change(func(t *table.Table) { t.Keys[0] = table.Strings("node", []string{"a", "\xff", "b"}) }),
 			"is not UTF-8"},
 		{"control", change(func(t *table.Table) { t.Keys[0] = table.Strings("node", []string{"a", "x\x00", "b"}) }),
@@ -356,14 +356,14 @@ func TestResolve(t *testing.T) {
 		{path(elem("univmon"), elem("..."), elem("packets")), []string{
 			um + "/flows/flow/state/packets", um + "/heavy-hitters/heavy-hitter/state/packets",
 			um + "/node-summaries/node-summary/state/packets", um + "/unparsed-packets/unparsed-packet/state/packets"}},
-		{path(elem("..."), elem("ddos-victim", "destination", "10.0.0.1")), []string{um + "/ddos-victims/ddos-victim"}},
+		{path(elem("..."), elem("ddos-victim", "destination-address", "10.0.0.1")), []string{um + "/ddos-victims/ddos-victim"}},
 		{&gpb.Path{Origin: "openconfig", Elem: []*gpb.PathElem{elem("collector"), elem("epoch")}},
 			[]string{"/netsketch-collector:collector/epoch"}},
 		{&gpb.Path{Origin: "cli"}, []string{`!origin "cli"`}},
 		{path(elem("univmom")), []string{`!there is no "univmom" at the top of the tree; did you mean "univmon"? ` +
 			`(element 1 of /univmom)`}},
 		{path(elem("univmon"), elem("flows"), elem("flow", "destination", "a")),
-			[]string{"!has no key \"destination\", its keys are device, dimension, flow"}},
+			[]string{"!has no key \"destination\", its keys are node, dimension, flow"}},
 		{path(elem("univmon", "a", "b")), []string{"!is a container and has no key"}},
 		{path(elem("univmon"), elem("flows"), elem("flow", "dimension", "a b")),
 			[]string{`!key dimension: "a b" does not match`}},

@@ -49,7 +49,7 @@ func TestUpdateReader(t *testing.T) {
 		return &gpb.TypedValue{Value: &gpb.TypedValue_DoubleVal{DoubleVal: v}}
 	}
 	const eth = "/interfaces/interface[name=e1]"
-	const summary = "/univmon/node-summaries/node-summary[node=s1][dimension=src]"
+	const summary = "/univmon/node-summaries/node-summary[dimension=src][node=s1]"
 	for _, tt := range []struct {
 		path string
 		val  *gpb.TypedValue

@@ -44,7 +44,7 @@ func TestPutRefuses(t *testing.T) {
 	}
 	tab := &table.Table{
 		List:   "/netsketch-collector:collector/devices/device",
-		Keys:   []table.Column{table.Strings("name", []string{"leaf-1"})},
+		Keys:   []table.Column{table.Strings("node", []string{"leaf-1"})},
 		Values: []table.Column{table.Strings("state/connection", []string{"asleep"})},
 	}
 	if err := yangtest.Put(device, yangtest.Schema(t), tab); err == nil || !strings.Contains(err.Error(), "asleep") {

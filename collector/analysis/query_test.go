@@ -106,7 +106,7 @@ func TestQueryErrors(t *testing.T) {
 		text         string
 	}{
 		"no publisher": {
-			list: "/netsketch-collector:collector/devices/device", keys: map[string]string{"name": "s1"},
+			list: "/netsketch-collector:collector/devices/device", keys: map[string]string{"node": "s1"},
 			want: ErrNoPublisher, code: codes.NotFound,
 		},
 		"no such list": {list: "/netsketch-univmon:univmon/nothing", keys: keys, want: ErrNoPublisher,
@@ -116,7 +116,7 @@ func TestQueryErrors(t *testing.T) {
 		"no queries": {want: pluginhost.ErrNoCapability, code: codes.NotFound},
 		"a key is missing": {
 			keys: map[string]string{"node": "s1", "flow": "10.0.0.1"}, want: ErrKeys, code: codes.InvalidArgument,
-			text: "[device dimension flow]",
+			text: "[dimension flow node]",
 		},
 		"no such device": {target: "s9", want: ErrNoRow, code: codes.NotFound, text: `"s9"`},
 		"not running": {

@@ -34,7 +34,7 @@ func TestWithFlows(t *testing.T) {
 		dimensions.Keys = append(dimensions.Keys, table.Strings(name, column))
 	}
 	flows := &table.Table{List: "/netsketch-omnimon:omnimon/losses/loss", Keys: []table.Column{
-		table.Strings("flow", []string{"10.0.0.1,10.0.0.2,tcp,1,80"}), table.Strings("element", []string{"s1"})}}
+		table.Strings("flow", []string{"10.0.0.1,10.0.0.2,tcp,1,80"}), table.Strings("location", []string{"s1"})}}
 	for _, tt := range []struct {
 		table *table.Table
 		want  [][5]any
