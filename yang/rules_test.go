@@ -48,8 +48,10 @@ func TestRules(t *testing.T) {
 		}
 		for _, text := range s.Warnings(m.Name) {
 			units := slices.Contains(openconfig, m.Name) && strings.HasSuffix(text, "is a number without units")
-			// The agent of a host does not know the network.
-			if !units && (m.Name != "netsketch-host" || !strings.Contains(text, "no leafref into /topology")) {
+			// The agent of a host does not know the network. The plugin of the fault suite numbers its
+			// rows on purpose.
+			numbered := m.Name == "acme-faulty" && strings.Contains(text, "changes in each epoch")
+			if !units && !numbered && (m.Name != "netsketch-host" || !strings.Contains(text, "no leafref into /topology")) {
 				t.Error(text)
 			}
 		}

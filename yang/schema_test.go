@@ -244,7 +244,7 @@ func TestValidate(t *testing.T) {
 			t.List = "/netsketch-univmon:univmon/heavy-hitters/netsketch-univmon:heavy-hitter"
 		}), "its path is " + hitters},
 		{"key missing", change(func(t *table.Table) { t.Keys = t.Keys[:2] }),
-			"2 key columns (device, dimension), the list has the keys device, dimension, flow"},
+			"2 key columns (node, dimension), the list has the keys node, dimension, flow"},
 		{"rows with the same keys", change(func(t *table.Table) {
 			t.Keys[0] = table.Strings("node", []string{"s1", "s2", "s1"})
 			t.Keys[2] = table.Strings("flow", []string{"b", "b", "b"})
