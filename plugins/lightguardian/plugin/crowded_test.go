@@ -21,7 +21,7 @@ func TestCrowded(t *testing.T) {
 			s.sketches["leaf1"].Insert(fmt.Appendf(nil, "flow of %4d", i))
 		}
 		r := play(t, h, 7, s)
-		row := rows(t, r, switchList)["leaf1"]
+		row := rows(t, r, summariesList)["leaf1"]
 		sizes := 0
 		for key := range rows(t, r, rangeList) {
 			if strings.HasPrefix(key, "leaf1 ") {
