@@ -77,7 +77,7 @@ func TestDeviceThatCannotBeSetUp(t *testing.T) {
 		len(e.Missing) != 4 {
 		t.Errorf("the plugin expects %v, and %+v are missing", e.Expected, e.Missing)
 	}
-	expectRows(t, r.rows("", listDevices, "state/connection")[1:], "[name=s2] connection=DOWN",
+	expectRows(t, r.rows("", listDevices, "state/connection")[1:], "[node=s2] connection=DOWN",
 		"[node=s3] connection=DOWN", "[node=s4] connection=DOWN", "[node=s5] connection=DOWN")
 
 	writeFile(t, dir+"/c.json", "{}")

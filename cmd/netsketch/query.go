@@ -360,16 +360,28 @@ func tablesOf(notifications []*gpb.Notification) ([]*resultTable, error) {
 	return tables, nil
 }
 
-// addKeys sets the keys of a row. Keys of the same element are in alphabetical order.
+// addKeys sets the keys of a row. Of the keys of one element the node comes first, and the others
+// are in alphabetical order.
 func (t *resultTable) addKeys(row *resultRow, elems []*gpb.PathElem) {
 	for _, e := range elems {
-		for _, name := range slices.Sorted(maps.Keys(e.GetKey())) {
+		for _, name := range slices.SortedFunc(maps.Keys(e.GetKey()), nodeFirst) {
 			row.Keys[name] = e.GetKey()[name]
 			if !slices.Contains(t.keys, name) {
 				t.keys = append(t.keys, name)
 			}
 		}
 	}
+}
+
+// nodeFirst compares the names of two keys.
+func nodeFirst(a, b string) int {
+	switch "node" {
+	case a:
+		return -1
+	case b:
+		return 1
+	}
+	return strings.Compare(a, b)
 }
 
 // lastKeyed returns the index of the last element with keys, or -1 if none has keys.

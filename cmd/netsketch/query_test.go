@@ -93,8 +93,8 @@ func TestQueryPrintsATable(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := "/univmon/heavy-hitters/heavy-hitter\n" +
-		"DEVICE  DIMENSION  FLOW      PACKETS\n" +
-		"leaf1   src        10.0.0.1  1200\n"
+		"NODE   DIMENSION  FLOW      PACKETS\n" +
+		"leaf1  src        10.0.0.1  1200\n"
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
@@ -186,7 +186,7 @@ func TestQueryWatches(t *testing.T) {
 		w.Close()
 	}()
 	line, err := bufio.NewReader(r).ReadString('\n')
-	if want := "[flow=10.0.0.1]/state/packets 1200\n"; err != nil || !strings.HasSuffix(line, want) {
+	if want := "[flow=10.0.0.1][node=leaf1]/state/packets 1200\n"; err != nil || !strings.HasSuffix(line, want) {
 		t.Errorf("%q, %v; expected it to end with %q", line, err, want)
 	}
 	cancel()

@@ -110,7 +110,7 @@ func TestReplay(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{", COMPLETE, ended 2026-",
-		"/netsketch-univmon:univmon/node-summaries/node-summary\nDEVICE",
+		"/netsketch-univmon:univmon/node-summaries/node-summary\nNODE",
 		"  DIMENSION"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in\n%.3000s", want, text)

@@ -63,8 +63,9 @@ module: netsketch-univmon
   +--ro univmon
      +--ro alerts
      |  +--ro alert* [location kind subject]
-     |     +--ro location
-     |     +--ro kind       identityref
+     |     +--ro location    string
+     |     +--ro kind        identityref
+     |     +--ro subject     string
      |     +--ro state
 `, `
 module: netsketch-p4rt-ids

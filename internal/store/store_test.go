@@ -97,7 +97,7 @@ func pullAll(sub *Subscription) []string {
 		deltas, more := sub.Pull(3)
 		for _, d := range deltas {
 			if d.Removed {
-				out = append(out, "- "+strings.TrimSuffix(leafText(d.Row, 0), "/device"))
+				out = append(out, "- "+strings.TrimSuffix(leafText(d.Row, 0), "/node"))
 				continue
 			}
 			for _, l := range d.Leaves {
@@ -132,7 +132,7 @@ func TestView(t *testing.T) {
 		{"/univmon/heavy-hitters/heavy-hitter[node=*][flow=10.0.0.1]/state/packets", []string{
 			"s1,10.0.0.1/state/packets = 100", "s2,10.0.0.1/state/packets = 7"}},
 		{"/univmon/heavy-hitters/heavy-hitter[node=s1][flow=10.0.0.2]", []string{
-			"s1,10.0.0.2/device = s1", "s1,10.0.0.2/flow = 10.0.0.2", "s1,10.0.0.2/state/packets = 50"}},
+			"s1,10.0.0.2/node = s1", "s1,10.0.0.2/flow = 10.0.0.2", "s1,10.0.0.2/state/packets = 50"}},
 		{"/.../share", []string{
 			"s1,10.0.0.1/state/share = 0.5", "s2,10.0.0.1/state/share = 0.1"}},
 		{"/*/heavy-hitters/*/state/packets", []string{
@@ -230,8 +230,8 @@ func TestSlowSubscriberCoalesces(t *testing.T) {
 		t.Errorf("queue and log have %d entries", n)
 	}
 	want := []string{
-		"s1,a/device = s1", "s1,a/flow = a", "s1,a/state/packets = 100 (99)",
-		"s1,e100/device = s1", "s1,e100/flow = e100", "s1,e100/state/packets = 1",
+		"s1,a/node = s1", "s1,a/flow = a", "s1,a/state/packets = 100 (99)",
+		"s1,e100/node = s1", "s1,e100/flow = e100", "s1,e100/state/packets = 1",
 	}
 	if diff := cmp.Diff(want, pullAll(sub)); diff != "" {
 		t.Error(diff)

@@ -119,7 +119,7 @@ func analyze(host string, s *wire.Settings, r *wire.Report) ([]*table.Table, err
 func summary(host string, s *wire.Settings, r *wire.Report, flows, switches int) (*table.Table, error) {
 	b := table.NewBuilder(root + "/summary")
 	if host != "" { // without a host name, the certificate names the host
-		b.Text("state/name").Append(host)
+		b.Text("state/node").Append(host)
 	}
 	one := func(name string, n int) { b.Uint("state/" + name).Append(uint64(n)) }
 	b.Uint("state/epoch").Append(r.Epoch)

@@ -124,7 +124,7 @@ func rangesAccuracy(rows []map[string]string, key, of string, truth map[int]floa
 			continue
 		}
 		some = true
-		first, _ := strconv.Atoi(row["first"])
+		first, _ := strconv.Atoi(row["lower"])
 		n, _ := strconv.ParseFloat(row["flows"], 64)
 		difference, sum = difference+math.Abs(n-left[first]), sum+n
 		delete(left, first)
@@ -193,7 +193,7 @@ func chamelemonAccuracy(ctx context.Context, _ string, sizes []int, seed uint64)
 			return nil, err
 		}
 	}
-	row := rowOf(played.Results, chamelemon.SummaryList, "device", chamelemon.Network)
+	row := rowOf(played.Results, chamelemon.SummaryList, "node", chamelemon.Network)
 	row["problem"] = row["status"] + " " + row["problem"]
 	exact := map[bool]string{true: "exact", false: ""}[row["flows-exact"] == "true"]
 	entropy, _ := truthOf(sizes)
@@ -209,7 +209,7 @@ func chamelemonAccuracy(ctx context.Context, _ string, sizes []int, seed uint64)
 		}
 		found, want, missing := make(map[string]float64), make(map[string]bool), 0
 		for _, r := range chamelemon.Rows(played.Results, list) {
-			if r["device"] == chamelemon.Network {
+			if r["node"] == chamelemon.Network {
 				found[r["flow"]] = 1
 			}
 		}
@@ -331,12 +331,12 @@ func lightguardianAccuracy(ctx context.Context, _ string, sizes []int, seed uint
 		}
 	}
 	const root = "/netsketch-lightguardian:lightguardian/"
-	row := rowOf(results, root+"switches/switch", "switch", "leaf1")
+	row := rowOf(results, root+"node-summaries/node-summary", "node", "leaf1")
 	entropy, truth := truthOf(sizes)
 	return []published{
 		judged("distinct flows", row, "flows", float64(len(sizes)), ""),
 		judged("entropy", row, "entropy", entropy, ""),
-		rangesAccuracy(chamelemon.Rows(results, root+"distributions/range"), "switch", "leaf1", truth),
+		rangesAccuracy(chamelemon.Rows(results, root+"distributions/range"), "node", "leaf1", truth),
 		{"flow sizes", fmt.Sprintf("ARE %.4f", over/float64(len(sizes))),
 			fmt.Sprintf("too high by more than e/w of all: %.4f of the flows, theorem 6.1 %.4f",
 				beyond/float64(len(sizes)), bound.Failure)},
@@ -434,14 +434,14 @@ func sketchintAccuracy(ctx context.Context, _ string, sizes []int, seed uint64) 
 		}
 	}
 	const root = "/netsketch-sketchint:sketchint/"
-	row := rowOf(results, root+"measurements/measurement", "element", "h1")
-	status := rowOf(results, root+"hosts/host", "host", "h1")
+	row := rowOf(results, root+"node-summaries/node-summary", "node", "h1")
+	status := rowOf(results, root+"hosts/host", "node", "h1")
 	row["problem"] = status["problem"]
 	entropy, truth := truthOf(sizes)
 	out := []published{
 		judged("distinct flows", row, "flows", float64(len(sizes)), ""),
 		judged("entropy", row, "entropy", entropy, ""),
-		rangesAccuracy(chamelemon.Rows(results, root+"distributions/range"), "element", "h1", truth),
+		rangesAccuracy(chamelemon.Rows(results, root+"distributions/range"), "node", "h1", truth),
 	}
 	heavy := make(map[string]bool)
 	for i, n := range sizes {
@@ -452,7 +452,7 @@ func sketchintAccuracy(ctx context.Context, _ string, sizes []int, seed uint64) 
 	list := func(task, list string, want map[string]bool) {
 		found := make(map[string]float64)
 		for _, r := range chamelemon.Rows(results, root+list) {
-			if r["element"] == "h1" {
+			if r["node"] == "h1" {
 				found[r["flow"]] = 1
 			}
 		}

@@ -29,8 +29,8 @@ type Algorithm struct {
 	// Marker is the leaf of the container Root/summary/state with the number of the newest epoch; "":
 	// DefaultMarker.
 	Marker string
-	// ViewKeys are the keys of lists that name the View of a row: "node", or "node" and "dimension". The
-	// other keys, without "dimension", name the row in its view.
+	// ViewKeys are the keys of lists that name the View of a row: "node", or "node" and "dimension".
+	// The other keys, without "dimension", name the row in its view.
 	ViewKeys []string
 	// Summary is the list in which every view with results has one row. Status is the leaf of the list
 	// that reads "COMPLETE" if nothing is missing; "" for none.

@@ -179,7 +179,8 @@ const DefaultMarker = "last-epoch"
 
 // Read arranges the leaves of one epoch: …/LIST[keys]/state/LEAF and …/CONTAINER/state/LEAF. Lists
 // below the container Settled are named settled/LIST. If the leaf marker of the container summary
-// has the number of another epoch, Read drops all other lists. viewKeys are the keys that name views.
+// has the number of another epoch, Read drops all other lists. viewKeys are the keys that name
+// views.
 func Read(leaves []Leaf, marker string, epoch uint64, viewKeys []string) Tables {
 	t := Tables{}
 	for i := range leaves {
