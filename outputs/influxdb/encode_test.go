@@ -55,9 +55,9 @@ func TestLines(t *testing.T) {
 				table.Strings("flow", []string{"10.0.0.1,10.0.0.2,tcp,1,80", `a=b\`})},
 			Values: []table.Column{table.Uint64s("state/packets", []uint64{5, math.MaxUint64}),
 				table.Float64s("state/share", []float64{0.5, 1e-7}), table.Strings("state/flow", []string{"x", "y"})},
-		}, false, `univmon/heavy-hitter,device=leaf\ 1,flow=10.0.0.1\,10.0.0.2\,tcp\,1\,80,target=netsketch ` +
+		}, false, `univmon/heavy-hitter,flow=10.0.0.1\,10.0.0.2\,tcp\,1\,80,node=leaf\ 1,target=netsketch ` +
 			"packets=5i,share=0.5,ended=false 1795176000000000000\n" +
-			`univmon/heavy-hitter,device=leaf-2,flow=a\=b%5C,target=netsketch packets=9223372036854775807i,` +
+			`univmon/heavy-hitter,flow=a\=b%5C,node=leaf-2,target=netsketch packets=9223372036854775807i,` +
 			"share=1e-07,ended=false 1795176000000000000\n"},
 		{"the fields of a flow", table.Table{
 			List: "/m:a/flows/flow", Keys: []table.Column{table.Strings("flow", []string{"10.0.0.1,10.0.0.2,tcp,1,80", "x"})},

@@ -171,7 +171,7 @@ func (f *fixture) network() {
 	f.epoch++
 	end := time.Now()
 	device := table.NewBuilder("/netsketch-collector:collector/devices/device")
-	name, connection, readout := device.TextKey("name"), device.Text("state/connection"), device.Uint("state/readout-time")
+	name, connection, readout := device.TextKey("node"), device.Text("state/connection"), device.Uint("state/readout-time")
 	var links [][2]string
 	for i := range spines + leaves {
 		text := fmt.Sprintf("spine%d", i)
@@ -682,10 +682,10 @@ func (f *fixture) topology(status string, speed uint64, links ...[2]string) {
 // links publishes two links of the configuration, and counters of a port.
 func (f *fixture) links(octets int, speed uint64) {
 	f.t.Helper()
-	f.publish("/netsketch-collector:collector/devices/device", []string{"name"},
-		map[string]any{"name": "leaf1", "state/connection": "READY"},
-		map[string]any{"name": "leaf2", "state/connection": "READY"},
-		map[string]any{"name": "spine1", "state/connection": "READY"})
+	f.publish("/netsketch-collector:collector/devices/device", []string{"node"},
+		map[string]any{"node": "leaf1", "state/connection": "READY"},
+		map[string]any{"node": "leaf2", "state/connection": "READY"},
+		map[string]any{"node": "spine1", "state/connection": "READY"})
 	f.counters(octets, speed)
 }
 
@@ -816,13 +816,13 @@ func TestBrowserExampleConfiguration(t *testing.T) {
 // and a configuration that differs is an alert.
 func TestBrowserConfiguration(t *testing.T) {
 	f := start(t, plain())
-	f.publish("/netsketch-collector:collector/devices/device", []string{"name"},
-		map[string]any{"name": "leaf1", "state/connection": "READY", "configuration/state/status": "DIFFERS"},
-		map[string]any{"name": "leaf2", "state/connection": "READY", "configuration/state/status": "IN_EFFECT"})
-	f.publish("/netsketch-collector:collector/devices/device/configuration/leaves/leaf", []string{"name", "path"},
-		map[string]any{"name": "leaf1", "path": "/interfaces/interface[name=Ethernet1]/config/id", "state/desired": "1",
+	f.publish("/netsketch-collector:collector/devices/device", []string{"node"},
+		map[string]any{"node": "leaf1", "state/connection": "READY", "configuration/state/status": "DIFFERS"},
+		map[string]any{"node": "leaf2", "state/connection": "READY", "configuration/state/status": "IN_EFFECT"})
+	f.publish("/netsketch-collector:collector/devices/device/configuration/leaves/leaf", []string{"node", "path"},
+		map[string]any{"node": "leaf1", "path": "/interfaces/interface[name=Ethernet1]/config/id", "state/desired": "1",
 			"state/actual": "7", "state/status": "DRIFTED"},
-		map[string]any{"name": "leaf2", "path": "/interfaces/interface[name=Ethernet9]/config/id", "state/desired": "9",
+		map[string]any{"node": "leaf2", "path": "/interfaces/interface[name=Ethernet9]/config/id", "state/desired": "9",
 			"state/actual": "9", "state/status": "IN_EFFECT"})
 	b := open(t, f, 1280, 900)
 	b.page("?select=leaf1")

@@ -169,7 +169,7 @@ func newBenchClient(b *testing.B, addr string) *benchClient {
 	}
 	// In openconfig/gnmi, a key that is left out matches no entry.
 	req := subscriptions(gpb.SubscriptionList_STREAM,
-		"/univmon/heavy-hitters/heavy-hitter[node=*][dimension=*][flow=*]/state/packets")
+		"/univmon/heavy-hitters/heavy-hitter[dimension=*][flow=*][node=*]/state/packets")
 	req.GetSubscribe().Prefix = &gpb.Path{Target: "netsketch"}
 	if err := stream.SendMsg(req); err != nil {
 		b.Fatal(err)
@@ -300,7 +300,7 @@ func serveOpenConfig(tb testing.TB) (string, func(int)) {
 	addr := listenTCP(tb, func(r *grpc.Server) { gpb.RegisterGNMIServer(r, s) })
 	paths := make([]*gpb.Path, benchRows)
 	for i := range paths {
-		paths[i] = path(fmt.Sprintf("/univmon/heavy-hitters/heavy-hitter[node=s1][dimension=src][flow=%s]/state/packets",
+		paths[i] = path(fmt.Sprintf("/univmon/heavy-hitters/heavy-hitter[dimension=src][flow=%s][node=s1]/state/packets",
 			benchFlow(i)))
 	}
 	return addr, func(round int) {

@@ -77,7 +77,7 @@ func TestOpenConfigClient(t *testing.T) {
 				}
 				read()
 			}
-			const row = "univmon/heavy-hitters/heavy-hitter/s1/src/10.0.0.1/state/packets"
+			const row = "univmon/heavy-hitters/heavy-hitter/src/10.0.0.1/s1/state/packets"
 			one := []string{row + " {Deprecated TypedValue_JsonVal 7}", "sync"}
 			want := map[occlient.Type][]string{
 				occlient.Once: one, occlient.Poll: append(one[:2:2], one...),

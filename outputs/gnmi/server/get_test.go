@@ -41,7 +41,7 @@ func TestGet(t *testing.T) {
 	f := newFixture(t)
 	f.publish(hitters(t, "s1 10.0.0.1 100", "s1 10.0.0.2 50"), summary(t, "s1", 7, 1<<60, 2.5))
 	api := f.dial()
-	sum := "/univmon/node-summaries/node-summary[node=s1][dimension=src]"
+	sum := "/univmon/node-summaries/node-summary[dimension=src][node=s1]"
 	for _, tc := range []struct {
 		name string
 		enc  gpb.Encoding
@@ -56,27 +56,27 @@ func TestGet(t *testing.T) {
 		{"leaf, IETF", gpb.Encoding_JSON_IETF, hitterA + "/state/packets",
 			[]string{hitterA + `/state/packets = ietf "100"`}},
 		{"container, JSON", gpb.Encoding_JSON, sum + "/state",
-			[]string{sum + `/state = json {"device":"s1","dimension":"src","second-moment":7,"status":"COMPLETE",` +
+			[]string{sum + `/state = json {"node":"s1","dimension":"src","second-moment":7,"status":"COMPLETE",` +
 				`"packets":1152921504606846976,"entropy":2.5,"heavy-hitters":3}`}},
 		{"container, IETF", gpb.Encoding_JSON_IETF, sum + "/state",
-			[]string{sum + `/state = ietf {"netsketch-univmon:device":"s1","netsketch-univmon:dimension":"src",` +
+			[]string{sum + `/state = ietf {"netsketch-univmon:node":"s1","netsketch-univmon:dimension":"src",` +
 				`"netsketch-univmon:second-moment":"7","netsketch-univmon:status":"COMPLETE",` +
 				`"netsketch-univmon:packets":"1152921504606846976","netsketch-univmon:entropy":"2.5",` +
 				`"netsketch-univmon:heavy-hitters":3}`}},
 		{"entry, IETF", gpb.Encoding_JSON_IETF, hitterA,
-			[]string{hitterA + ` = ietf {"netsketch-univmon:device":"s1","netsketch-univmon:dimension":"src",` +
-				`"netsketch-univmon:flow":"10.0.0.1","netsketch-univmon:state":{"device":"s1","dimension":"src",` +
+			[]string{hitterA + ` = ietf {"netsketch-univmon:node":"s1","netsketch-univmon:dimension":"src",` +
+				`"netsketch-univmon:flow":"10.0.0.1","netsketch-univmon:state":{"node":"s1","dimension":"src",` +
 				`"flow":"10.0.0.1","packets":"100"}}`}},
 		{"list without keys, JSON", gpb.Encoding_JSON, "/univmon/heavy-hitters/heavy-hitter", []string{
-			hitterA + ` = json {"device":"s1","dimension":"src","flow":"10.0.0.1","state":{"device":"s1","dimension":"src",` +
+			hitterA + ` = json {"node":"s1","dimension":"src","flow":"10.0.0.1","state":{"node":"s1","dimension":"src",` +
 				`"flow":"10.0.0.1","packets":100}}`,
-			hitterB + ` = json {"device":"s1","dimension":"src","flow":"10.0.0.2","state":{"device":"s1","dimension":"src",` +
+			hitterB + ` = json {"node":"s1","dimension":"src","flow":"10.0.0.2","state":{"node":"s1","dimension":"src",` +
 				`"flow":"10.0.0.2","packets":50}}`}},
 		{"container with a list, IETF", gpb.Encoding_JSON_IETF, "/univmon/heavy-hitters", []string{
 			`/univmon/heavy-hitters = ietf {"netsketch-univmon:heavy-hitter":[` +
-				`{"device":"s1","dimension":"src","flow":"10.0.0.1","state":{"device":"s1","dimension":"src",` +
+				`{"node":"s1","dimension":"src","flow":"10.0.0.1","state":{"node":"s1","dimension":"src",` +
 				`"flow":"10.0.0.1","packets":"100"}},` +
-				`{"device":"s1","dimension":"src","flow":"10.0.0.2","state":{"device":"s1","dimension":"src",` +
+				`{"node":"s1","dimension":"src","flow":"10.0.0.2","state":{"node":"s1","dimension":"src",` +
 				`"flow":"10.0.0.2","packets":"50"}}]}`}},
 		{"any depth, JSON", gpb.Encoding_JSON, "/.../packets", []string{
 			hitterA + "/state/packets = json 100", hitterB + "/state/packets = json 50",
@@ -286,10 +286,10 @@ func TestGetQueriesARow(t *testing.T) {
 	api := f.dial()
 	const list = "/univmon/heavy-hitters/heavy-hitter"
 	queried := func(flow string) string {
-		return "netsketch /netsketch-univmon:univmon/heavy-hitters/heavy-hitter map[device:s1 dimension:src " +
-			"flow:" + flow + "]"
+		return "netsketch /netsketch-univmon:univmon/heavy-hitters/heavy-hitter map[dimension:src " +
+			"flow:" + flow + " node:s1]"
 	}
-	row := func(flow string) string { return list + "[node=s1][dimension=src][flow=" + flow + "]" }
+	row := func(flow string) string { return list + "[dimension=src][flow=" + flow + "][node=s1]" }
 	for _, tc := range []struct {
 		path  string
 		want  []string
@@ -347,7 +347,7 @@ func TestLeavesHaveTheirTimes(t *testing.T) {
 	publish(10, map[string]uint64{"second-moment": 1, "packets": 5, "heavy-hitters": 3})
 	publish(20, map[string]uint64{"packets": 6})
 	publish(30, map[string]uint64{"heavy-hitters": 4})
-	const row = "/univmon/node-summaries/node-summary[node=s1][dimension=src]"
+	const row = "/univmon/node-summaries/node-summary[dimension=src][node=s1]"
 	want := map[string]int64{"second-moment": 10, "packets": 20, "heavy-hitters": 30}
 	check := func(where string, notes ...*gpb.Notification) {
 		t.Helper()

@@ -212,13 +212,13 @@ func TestScopes(t *testing.T) {
 	c := f.dial()
 	for text, permitted := range map[string]bool{
 		"/univmon/node-summaries": true,
-		"/univmon/node-summaries/node-summary[node=s2][dimension=src]/state":         true,
+		"/univmon/node-summaries/node-summary[dimension=src][node=s2]/state":         true,
 		"/univmon/node-summaries/*/state":                                            true,
 		"/univmon/node-summaries/.../packets":                                        true,
 		"/netsketch-univmon:univmon/node-summaries":                                  true,
 		"/univmon/heavy-hitters/heavy-hitter[node=s1]":                               true,
-		"/univmon/heavy-hitters/heavy-hitter[node=s1][dimension=*]":                  true,
-		"/univmon/heavy-hitters/heavy-hitter[node=s1][dimension=src][flow=10.0.0.1]": true,
+		"/univmon/heavy-hitters/heavy-hitter[dimension=*][node=s1]":                  true,
+		"/univmon/heavy-hitters/heavy-hitter[dimension=src][flow=10.0.0.1][node=s1]": true,
 		"/univmon/heavy-hitters/heavy-hitter[node=s2]":                               false,
 		"/univmon/heavy-hitters/heavy-hitter[node=*]":                                false,
 		"/univmon/heavy-hitters/heavy-hitter":                                        false,

@@ -289,7 +289,7 @@ func TestHostileWildcards(t *testing.T) {
 	}
 	many := make([]string, 10_000)
 	for i := range many {
-		many[i] = fmt.Sprintf("/univmon/heavy-hitters/heavy-hitter[node=s1][dimension=src][flow=10.0.%d.%d]", i/256,
+		many[i] = fmt.Sprintf("/univmon/heavy-hitters/heavy-hitter[dimension=src][flow=10.0.%d.%d][node=s1]", i/256,
 			i%256)
 	}
 	c = subscribe(t, api, subscriptions(gpb.SubscriptionList_STREAM, many...))

@@ -53,7 +53,9 @@ func (v *virtual) during(d time.Duration) []string {
 		case m := <-v.stream.sent:
 			at := time.Since(v.start).Milliseconds()
 			for _, l := range lines(m) {
-				l = strings.TrimPrefix(l, "/univmon/heavy-hitters/heavy-hitter[node=s1][dimension=src]")
+				if rest, ok := strings.CutPrefix(l, "/univmon/heavy-hitters/heavy-hitter[dimension=src]"); ok {
+					l = strings.Replace(rest, "[node=s1]", "", 1)
+				}
 				out = append(out, fmt.Sprintf("%d %s", at, l))
 			}
 		case <-end:
@@ -143,7 +145,7 @@ func TestTwoIntervals(t *testing.T) {
 		func(f *fixture) { f.publish(hitters(t, "s1 10.0.0.1 1"), summary(t, "s1", 1, 1, 1)) },
 		func(v *virtual) {
 			const a = "[flow=10.0.0.1]/state/packets = uint 1"
-			const s = "/univmon/node-summaries/node-summary[node=s1][dimension=src]/state/second-moment = uint 1"
+			const s = "/univmon/node-summaries/node-summary[dimension=src][node=s1]/state/second-moment = uint 1"
 			want := []string{"0 " + a, "0 " + s, "0 sync", "100 " + a, "150 " + s, "200 " + a, "300 " + a, "300 " + s}
 			if diff := cmp.Diff(want, v.during(310*time.Millisecond)); diff != "" {
 				t.Error(diff)
@@ -162,10 +164,10 @@ func TestAtomicContainer(t *testing.T) {
 	c.until("sync")
 	part.until("sync")
 	f.publish(summary(t, "s1", 2, 10, nan))
-	at := "/univmon/node-summaries/node-summary[node=s1][dimension=src]/state"
+	at := "/univmon/node-summaries/node-summary[dimension=src][node=s1]/state"
 	head := "atomic " + at + ": "
 	same(t, "the whole container, without the leaf that is gone", c.next(),
-		head+at+"/device = string s1", head+at+"/dimension = string src", head+at+"/second-moment = uint 2",
+		head+at+"/node = string s1", head+at+"/dimension = string src", head+at+"/second-moment = uint 2",
 		head+at+"/status = string COMPLETE", head+at+"/packets = uint 10", head+at+"/heavy-hitters = uint 3")
 	same(t, "only what was subscribed to of it", part.next(), head+at+"/second-moment = uint 2",
 		head+at+"/packets = uint 10")
@@ -188,7 +190,7 @@ func TestAtomicList(t *testing.T) {
 		"sync")
 	f.publish(hitters(t, "s1 10.0.0.1 1", "s1 10.0.0.3 3"))
 	same(t, "replaced as a whole", c.next(), head+hitterA+"/state/packets = uint 1",
-		head+"/univmon/heavy-hitters/heavy-hitter[node=s1][dimension=src][flow=10.0.0.3]/state/packets = uint 3")
+		head+"/univmon/heavy-hitters/heavy-hitter[dimension=src][flow=10.0.0.3][node=s1]/state/packets = uint 3")
 	once := subscribe(t, api, subscriptions(gpb.SubscriptionList_ONCE, packets))
 	if got := once.until("sync"); len(got) != 3 || !strings.HasPrefix(got[0], head) {
 		t.Errorf("ONCE gives %q", got)

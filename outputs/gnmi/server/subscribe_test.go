@@ -23,8 +23,8 @@ import (
 
 const (
 	packets = "/univmon/heavy-hitters/heavy-hitter/state/packets"
-	hitterA = "/univmon/heavy-hitters/heavy-hitter[node=s1][dimension=src][flow=10.0.0.1]"
-	hitterB = "/univmon/heavy-hitters/heavy-hitter[node=s1][dimension=src][flow=10.0.0.2]"
+	hitterA = "/univmon/heavy-hitters/heavy-hitter[dimension=src][flow=10.0.0.1][node=s1]"
+	hitterB = "/univmon/heavy-hitters/heavy-hitter[dimension=src][flow=10.0.0.2][node=s1]"
 )
 
 func same(t *testing.T, what string, got []string, want ...string) {
@@ -101,7 +101,7 @@ func TestOnChangeSendsOnlyWhatChanged(t *testing.T) {
 	c := subscribe(t, f.dial(), subscriptions(gpb.SubscriptionList_STREAM, "/univmon/node-summaries/node-summary/state"))
 	c.until("sync")
 	f.publish(summary(t, "s1", 2, 1000, 2.75))
-	row := "/univmon/node-summaries/node-summary[node=s1][dimension=src]/state/"
+	row := "/univmon/node-summaries/node-summary[dimension=src][node=s1]/state/"
 	same(t, "change", c.next(), row+"second-moment = uint 2", row+"entropy = double 2.75")
 }
 
@@ -160,14 +160,14 @@ func TestDeletes(t *testing.T) {
 	f.publish(hitters(t, "s1 10.0.0.1 1"), summary(t, "s1", 2, 1, nan))
 	same(t, "the entry was subscribed to", row.next(), "- "+hitterB)
 	same(t, "a leaf was subscribed to", leaf.next(), "- "+hitterB+"/state/packets")
-	same(t, "a leaf is gone", sum.next(), "- /univmon/node-summaries/node-summary[node=s1][dimension=src]/state/entropy")
+	same(t, "a leaf is gone", sum.next(), "- /univmon/node-summaries/node-summary[dimension=src][node=s1]/state/entropy")
 }
 
 func TestWildcardsAndOmittedKeys(t *testing.T) {
 	f := newFixture(t)
 	f.publish(hitters(t, "s1 10.0.0.1 1", "s1 10.0.0.2 2", "s2 10.0.0.1 3"))
 	api := f.dial()
-	onS2 := "/univmon/heavy-hitters/heavy-hitter[node=s2][dimension=src][flow=10.0.0.1]/state/packets = uint 3"
+	onS2 := "/univmon/heavy-hitters/heavy-hitter[dimension=src][flow=10.0.0.1][node=s2]/state/packets = uint 3"
 	a, b := hitterA+"/state/packets = uint 1", hitterB+"/state/packets = uint 2"
 	for _, tc := range []struct {
 		path string
@@ -175,7 +175,7 @@ func TestWildcardsAndOmittedKeys(t *testing.T) {
 	}{
 		{"/univmon/heavy-hitters/heavy-hitter/state/packets", []string{a, b, onS2}},
 		{"/univmon/heavy-hitters/heavy-hitter[node=s1]/state/packets", []string{a, b}},
-		{"/univmon/heavy-hitters/heavy-hitter[node=*][dimension=*][flow=10.0.0.1]/state/packets", []string{a, onS2}},
+		{"/univmon/heavy-hitters/heavy-hitter[dimension=*][flow=10.0.0.1][node=*]/state/packets", []string{a, onS2}},
 		{"/*/*/*/state/packets", []string{a, b, onS2}},
 		{"/univmon/*/heavy-hitter[flow=10.0.0.2]/state/packets", []string{b}},
 		{"/.../packets", []string{a, b, onS2}},
@@ -253,7 +253,7 @@ func TestEncodings(t *testing.T) {
 	f := newFixture(t)
 	f.publish(summary(t, "s1", 7, 1<<60, 2.5))
 	api := f.dial()
-	row := "/univmon/node-summaries/node-summary[node=s1][dimension=src]/state/"
+	row := "/univmon/node-summaries/node-summary[dimension=src][node=s1]/state/"
 	for enc, want := range map[gpb.Encoding][]string{
 		gpb.Encoding_PROTO: {"packets = uint 1152921504606846976", "entropy = double 2.5",
 			"status = string COMPLETE", "heavy-hitters = uint 3"},
@@ -297,11 +297,11 @@ func TestDepth(t *testing.T) {
 		path  string
 		want  []string
 	}{
-		{1, key, []string{key + "/device = string s1", key + "/dimension = string src",
+		{1, key, []string{key + "/node = string s1", key + "/dimension = string src",
 			key + "/flow = string 10.0.0.1"}},
 		{1, key + "/state/packets", []string{key + "/state/packets = uint 1"}},
 		{1, "/univmon/heavy-hitters", nil},
-		{2, "/univmon/heavy-hitters", []string{key + "/device = string s1", key + "/dimension = string src",
+		{2, "/univmon/heavy-hitters", []string{key + "/node = string s1", key + "/dimension = string src",
 			key + "/flow = string 10.0.0.1"}},
 	} {
 		req := subscriptions(gpb.SubscriptionList_ONCE, tc.path)
