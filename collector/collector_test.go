@@ -572,7 +572,7 @@ func TestConfigurationIsPublished(t *testing.T) {
 	r.step()
 	expectRows(t, r.rows("", selfstate.Root+"/config", "name", "epoch-length", "guard"),
 		" name=netsketch epoch-length=1000000000 guard=10000000")
-	expectRows(t, r.rows("", listDevices, "config/name", "config/address", "config/device-id", "config/program",
+	expectRows(t, r.rows("", listDevices, "config/node", "config/address", "config/device-id", "config/program",
 		"gnmi/config/address"),
 		"[node=s1] node=s1 address=127.0.0.1:1000 device-id=1 program=univmon")
 	expectRows(t, r.rows("", listPlugins, "config/name"), "[name=fake] name=fake")

@@ -110,7 +110,7 @@ faults:
 			}
 		}
 		for at, n := range leaves(t, run.Address(), "lightguardian", "hops") {
-			if strings.HasSuffix(at, "/lost") {
+			if strings.HasSuffix(at, "/lost-packets") {
 				if hops++; len(n) > 1 { // flows have 200 packets
 					t.Errorf("epoch %d of the run: %s is %s", len(run.Report().Epochs), at, n)
 				}

@@ -536,14 +536,14 @@ func TestOmniMonDeadHost(t *testing.T) {
 		}
 		exact, others := 0, 0
 		for path, source := range flows {
-			flow, ok := strings.CutSuffix(path, "/state/source")
+			flow, ok := strings.CutSuffix(path, "/state/source-node")
 			if !ok {
 				continue
 			}
 			if flows[flow+"/state/provisional"] == "true" {
 				continue
 			}
-			about := source == "h2" || flows[flow+"/state/destination"] == "h2"
+			about := source == "h2" || flows[flow+"/state/destination-node"] == "h2"
 			switch isExact := flows[flow+"/state/exact"] == "true"; {
 			case isExact && about && epoch > killed && !strings.HasPrefix(flow, "/omnimon/settled/"):
 				t.Errorf("epoch %d: %s is exact", epoch, flow)

@@ -203,7 +203,7 @@ traffic:
 			return sum
 		}
 		total += count("summary")
-		atEdges += count("measurements")
+		atEdges += count("node-summaries")
 		return nil
 	}})
 	if sent := int(r.Network.Sent); r.Network.Received != r.Network.Sent || total != sent || atEdges != sent {

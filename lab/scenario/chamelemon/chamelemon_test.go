@@ -90,16 +90,16 @@ func epoch(t *testing.T) (*score.Epoch, map[string]map[string]any) {
 			"entry-node": "e1", "exit-node": "e2"},
 		"victims/victim?flow=" + flowB: {"lost-packets": 1, "exact": true, "kind": "HEAVY", "packets": 3,
 			"entry-node": "e1", "exit-node": "e2"},
-		"summary":                               {"last-epoch": 7},
-		"node-summaries/node-summary?device=e1": summary(8), "node-summaries/node-summary?device=e2": summary(4),
-		"node-summaries/node-summary?device=network": network,
-		"thresholds/threshold?device=e1": {"high-threshold": 1,
+		"summary":                             {"last-epoch": 7},
+		"node-summaries/node-summary?node=e1": summary(8), "node-summaries/node-summary?node=e2": summary(4),
+		"node-summaries/node-summary?node=network": network,
+		"thresholds/threshold?node=e1": {"high-threshold": 1,
 			"next-high-threshold": 1, "low-threshold": 1, "next-low-threshold": 1},
-		"thresholds/threshold?device=e2": {"high-threshold": 1,
+		"thresholds/threshold?node=e2": {"high-threshold": 1,
 			"next-high-threshold": 1, "low-threshold": 1, "next-low-threshold": 1},
-		"encoders/encoder?device=network&family=IPV4&part=HL": part,
-		"encoders/encoder?device=e1&family=IPV4&part=HH":      part,
-		"encoders/encoder?device=e2&family=IPV4&part=HH":      part,
+		"encoders/encoder?node=network&family=IPV4&part=HL": part,
+		"encoders/encoder?node=e1&family=IPV4&part=HH":      part,
+		"encoders/encoder?node=e2&family=IPV4&part=HH":      part,
 	}
 }
 
@@ -205,12 +205,12 @@ func TestFalseClaims(t *testing.T) {
 			"with e2; the true value is e1"},
 		"exit": {"victims/victim?flow=" + flowA, map[string]any{"exit-node": "e1"},
 			"with e1; the true value is e2"},
-		"flows": {"node-summaries/node-summary?device=e2", map[string]any{"flows-exact": true}, "flows-exact is true"},
-		"watched": {"flows/flow?device=e1&flow=" + flowA,
+		"flows": {"node-summaries/node-summary?node=e2", map[string]any{"flows-exact": true}, "flows-exact is true"},
+		"watched": {"flows/flow?node=e1&flow=" + flowA,
 			map[string]any{"packets": 4, "exact": true}, "with 4; the true value is 5"},
-		"packets": {"node-summaries/node-summary?device=e2", map[string]any{"packets": 5},
+		"packets": {"node-summaries/node-summary?node=e2", map[string]any{"packets": 5},
 			"with 5; the true value is 4"},
-		"hitter": {"heavy-hitters/heavy-hitter?device=e1&flow=" + flowA,
+		"hitter": {"heavy-hitters/heavy-hitter?node=e1&flow=" + flowA,
 			map[string]any{"packets": 4, "exact": true}, "with 4; the true value is 5"},
 	} {
 		e, rows := epoch(t)
@@ -234,7 +234,7 @@ func TestWatchedFlows(t *testing.T) {
 	e, rows := epoch(t)
 	for where, packets := range map[string]int{"e1&flow=" + flowA: 6, "e1&flow=" + flowB: 3, "network&flow=" + flowA: 5,
 		"e2&flow=" + flowA: 1} {
-		rows["flows/flow?device="+where] = map[string]any{"packets": packets, "exact": false}
+		rows["flows/flow?node="+where] = map[string]any{"packets": packets, "exact": false}
 	}
 	r, _ := scored(t, e, rows)
 	one, all := r.Score(FlowSizeARE, score.View{Device: "e1"}), r.Score(FlowSizeARE, network)
