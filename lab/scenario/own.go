@@ -79,7 +79,8 @@ func (s *Scenario) algorithms() []score.Algorithm {
 // algorithm returns the plugin's scoring.
 func (c *Scoring) algorithm() score.Algorithm {
 	summary := c.Summary[strings.LastIndexByte(c.Summary, '/')+1:]
-	a := score.Algorithm{Plugin: c.Plugin, Root: c.Root, ViewKeys: []string{"node", "dimension"}, Summary: summary, Lost: c.Plugin + "-lost",
+	a := score.Algorithm{Plugin: c.Plugin, Root: c.Root, ViewKeys: []string{"node", "dimension"}, Summary: summary,
+		Lost:   c.Plugin + "-lost",
 		Report: []string{summary}}
 	for _, m := range c.Measures {
 		a.Measures = append(a.Measures, score.Measure{Name: m.Name, List: m.List, Stat: ownStats[m.Stat],

@@ -139,7 +139,8 @@ func compareWithBMv2(t *testing.T, s *scenario.Scenario) {
 		}})
 		check(t, r, s.Epochs)
 		maps.DeleteFunc(all, func(at, _ string) bool {
-			return strings.HasSuffix(at, "/latency-avg") || strings.HasSuffix(at, "/latency-max") || strings.Contains(at, "inflated") ||
+			return strings.HasSuffix(at, "/latency-avg") || strings.HasSuffix(at, "/latency-max") ||
+				strings.Contains(at, "inflated") ||
 				strings.HasSuffix(at, "/epoch")
 		})
 		results = append(results, all)

@@ -159,7 +159,8 @@ func TestRead(t *testing.T) {
 // TestScorer plays three epochs of a made-up algorithm, of which the second publishes nothing.
 func TestScorer(t *testing.T) {
 	a := Algorithm{
-		Plugin: "x", Root: "x", ViewKeys: []string{"node"}, Summary: "node-summary", Lost: "lost", FalseClaims: "false-claims",
+		Plugin: "x", Root: "x", ViewKeys: []string{"node"},
+		Summary: "node-summary", Lost: "lost", FalseClaims: "false-claims",
 		Report: []string{"node-summary"},
 		GroundTruth: func(*Setting) (func(*Epoch) Tables, error) {
 			return func(e *Epoch) Tables {

@@ -273,6 +273,7 @@ func TestLargeFlows(t *testing.T) {
 		s.sketches["spine1"].Add(k.AppendBinary(nil), 70_000)
 	}
 	out := play(t, h, 5, s)
-	expect(t, rows(t, out, summariesList), "spine1 5-tuple", map[string]any{"packets": 140_000, "distinct-flows": 2, "entropy": 1.0})
+	expect(t, rows(t, out, summariesList), "spine1 5-tuple", map[string]any{
+		"packets": 140_000, "distinct-flows": 2, "entropy": 1.0})
 	expect(t, rows(t, out, rangeList), "spine1 65536", map[string]any{"upper": 131_071, "flows": 2})
 }

@@ -32,8 +32,9 @@ func TestInterval(t *testing.T) {
 		"final-epoch": 6, "final": true, "status": "COMPLETE", "received": 1.0, "valid": 1.0, "hosts": 4,
 		"hosts-delivered": 4,
 		"switches":        4, "switches-received": 4, "flows": 2, "faults": 0, "active-alerts": 0, "warnings": 0})
-	expect(t, rows(t, out, flowList), k.String(), map[string]any{"source-node": "h1", "destination-node": "h3", "packets": 100,
-		"received-packets": 100, "lost-packets": 0, "path": "leaf1 spine1 leaf2", "valid-hops": 3, "received": 1.0, "faults": 0})
+	expect(t, rows(t, out, flowList), k.String(), map[string]any{
+		"source-node": "h1", "destination-node": "h3", "packets": 100, "received-packets": 100, "lost-packets": 0,
+		"path": "leaf1 spine1 leaf2", "valid-hops": 3, "received": 1.0, "faults": 0})
 	list := rows(t, out, hopList)
 	expect(t, list, k.String()+" spine1", map[string]any{"position": 2, "expected": true, "valid": true, "packets": 100,
 		"lost-packets": 0, "slow": 0.0, "gap": 1_000_000, "last-arrival": 99_000_000})
@@ -41,7 +42,8 @@ func TestInterval(t *testing.T) {
 		t.Errorf("%d hops", len(list))
 	}
 	expect(t, rows(t, out, delayList), k.String()+" leaf2 0", map[string]any{"upper": 50_000, "packets": 100})
-	expect(t, rows(t, out, summariesList), "leaf1 5-tuple", map[string]any{"packets": 130, "distinct-flows": 2, "received": 1.0})
+	expect(t, rows(t, out, summariesList), "leaf1 5-tuple", map[string]any{
+		"packets": 130, "distinct-flows": 2, "received": 1.0})
 	expect(t, rows(t, out, rangeList), "leaf1 64", map[string]any{"upper": 127, "flows": 1})
 	expect(t, rows(t, out, coverageList), "5 leaf1", map[string]any{"received-columns": simColumns, "final": false})
 	tables, err := h.Query(sdk.RowKey{List: hopList, Keys: map[string]string{"flow": k.String(), "node": "leaf2"}})

@@ -106,7 +106,8 @@ func TestEdgeSwitches(t *testing.T) {
 	expect(t, rows(t, out, summaryList), "", map[string]any{"status": "COMPLETE", "packets": packets, "hops": hops,
 		"flows": 3, "hosts": 3, "hosts-delivered": 3, "heavy-flows": 1})
 	list := rows(t, out, flowList)
-	expect(t, list, f.key().String(), map[string]any{"reporting-node": "leaf2", "packets": 150, "path": nil, "latency-avg": nil})
+	expect(t, list, f.key().String(), map[string]any{
+		"reporting-node": "leaf2", "packets": 150, "path": nil, "latency-avg": nil})
 	expect(t, list, light.key().String(), map[string]any{"reporting-node": "leaf2", "packets": 10})
 	expect(t, list, local.key().String(), map[string]any{"reporting-node": "leaf1", "packets": 5})
 	list = rows(t, out, hopList)

@@ -197,7 +197,8 @@ func TestSeveralHostsReportAFlow(t *testing.T) {
 	e.Watched = []sdk.RowKey{{List: flowList, Keys: map[string]string{"flow": light.key().String()}}}
 	out := h.Analyze(e)
 	list := rows(t, out, flowList)
-	expect(t, list, loop.key().String(), map[string]any{"reporting-node": "h4", "packets": 160, "path": "leaf1 spine1 leaf1",
+	expect(t, list, loop.key().String(), map[string]any{
+		"reporting-node": "h4", "packets": 160, "path": "leaf1 spine1 leaf1",
 		"latency-avg": 2*(10+6*90/(2*150)) + 10})
 	expect(t, rows(t, out, hitterList), "leaf1 5-tuple "+loop.key().String(), map[string]any{"rank": 1})
 	expect(t, list, light.key().String(), map[string]any{"reporting-node": "h1", "packets": 7})
@@ -464,7 +465,8 @@ func TestWatchedFlows(t *testing.T) {
 		"node": "spine1"}}, sdk.RowKey{List: flowList, Keys: map[string]string{"flow": "no flow"}})
 	out := h.Analyze(e)
 	list := rows(t, out, flowList)
-	expect(t, list, light.key().String(), map[string]any{"reporting-node": "h4", "packets": 3, "path": nil, "latency-avg": nil})
+	expect(t, list, light.key().String(), map[string]any{
+		"reporting-node": "h4", "packets": 3, "path": nil, "latency-avg": nil})
 	expect(t, list, absent.key().String(), map[string]any{"reporting-node": "h1", "packets": 0})
 	if len(list) != 2 {
 		t.Errorf("flows %v", list)
@@ -522,7 +524,8 @@ func TestInexact(t *testing.T) {
 		"occupancy-max": 5})
 	expect(t, rows(t, out, queueList), "leaf1 4", map[string]any{"packets": 1, "latency-avg": nil, "occupancy-avg": 0.0})
 	expect(t, rows(t, out, faultList), "h2 10.8.8.8 truncated", map[string]any{"packets": 3})
-	expect(t, rows(t, out, sourceList), "h2 10.9.9.9 1 2", map[string]any{"source-node": "leaf1", "received": 50, "lost": 4})
+	expect(t, rows(t, out, sourceList), "h2 10.9.9.9 1 2", map[string]any{
+		"source-node": "leaf1", "received": 50, "lost": 4})
 }
 
 // Node ids, entries and alerts outlive the process.
