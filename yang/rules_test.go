@@ -152,7 +152,8 @@ func TestBrokenRules(t *testing.T) {
 		place(7, 5) + row + " is not in lower case with dashes",
 		place(10, 7) + row + "/id is a key and no leafref to a leaf in the state of its entry",
 		place(18, 7) + row + "/other is neither a key nor in a container state",
-		place(13, 9) + row + "/state/epoch changes in each epoch, so that subscribers on change get each row in each epoch; " +
+		place(13, 9) + row + "/state/epoch changes in each epoch, so that subscribers on change get each row " +
+			"in each epoch; " +
 			"the timestamp of a row is the end of its epoch, and a container summary with the grouping range of " +
 			"netsketch-results has the number",
 		place(15, 9) + row + "/state/kind has the value bad, which is not in upper case with underscores",

@@ -356,7 +356,8 @@ func TestResolve(t *testing.T) {
 		{path(elem("univmon"), elem("..."), elem("packets")), []string{
 			um + "/flows/flow/state/packets", um + "/heavy-hitters/heavy-hitter/state/packets",
 			um + "/node-summaries/node-summary/state/packets", um + "/unparsed-packets/unparsed-packet/state/packets"}},
-		{path(elem("..."), elem("ddos-victim", "destination-address", "10.0.0.1")), []string{um + "/ddos-victims/ddos-victim"}},
+		{path(elem("..."), elem("ddos-victim", "destination-address", "10.0.0.1")),
+			[]string{um + "/ddos-victims/ddos-victim"}},
 		{&gpb.Path{Origin: "openconfig", Elem: []*gpb.PathElem{elem("collector"), elem("epoch")}},
 			[]string{"/netsketch-collector:collector/epoch"}},
 		{&gpb.Path{Origin: "cli"}, []string{`!origin "cli"`}},
