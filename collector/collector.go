@@ -183,6 +183,7 @@ func New(cfg *config.Config, deps Dependencies) (_ *Collector, err error) {
 	c.discovery, gnmiErr = southbound.New(cfg, southbound.Dependencies{
 		Logger: c.log, Schema: c.schema.Current, Publish: c.store.Publish, Certificates: c.certs,
 		Exclusive: c.exclusive, OnChange: c.StateChanged,
+		OnSync: func(device string) { c.devconfig.Wake(device) },
 	})
 	c.network, err = network.New(cfg, network.Dependencies{
 		Clock: deps.Clock, Logger: c.log, Programs: deps.Programs, Engine: c.epochs, Banks: c.banks, Intent: c.intent,

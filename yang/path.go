@@ -131,6 +131,20 @@ func (n *Node) checkKeys(keys map[string]string) error {
 	return nil
 }
 
+// Elems returns the elements of a path, also of one in the form of gNMI before 0.4, which some
+// devices still send.
+func Elems(p *gpb.Path) []*gpb.PathElem {
+	old := p.GetElement() //nolint:staticcheck // devices still send the deprecated form
+	if len(p.GetElem()) > 0 || len(old) == 0 {
+		return p.GetElem()
+	}
+	parsed, err := ParsePath("/" + strings.Join(old, "/"))
+	if err != nil { // no schema has such a name
+		return []*gpb.PathElem{{Name: strings.Join(old, "/")}}
+	}
+	return parsed.GetElem()
+}
+
 // PathString returns the elements of a gNMI path as text, keys in alphabetical
 // order, for logs and errors.
 func PathString(elems []*gpb.PathElem) string {

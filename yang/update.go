@@ -43,12 +43,15 @@ type LeafUpdate struct {
 type UpdateReader struct {
 	Schema *Schema
 	Found  func(LeafUpdate) error
+	// Entry, if set, is called with the path of a list entry whose key leaf is read.
+	Entry func([]*gpb.PathElem)
 	// Skip, if set, makes the reader lenient toward updates of other devices: module names are
-	// ignored, numbers may be text and text may be numbers, booleans may be 0 and 1, and a JSON value
-	// may be in an object with the name of its node. Errors about leaves that are not in the
-	// schema (ErrUnknownPath) or not valid for their type are passed to Skip, and these leaves are
-	// omitted. leaf is the path of the omitted leaf, or of the node above omitted leaves, without
-	// keys and at most 256 bytes long. Without Skip, Read returns the first of these errors.
+	// ignored, numbers may be text and text may be numbers, booleans may be 0 and 1, a value may be
+	// in an array of its own, and a JSON value may be in an object with the name of its node. Errors
+	// about leaves that are not in the schema (ErrUnknownPath) or not valid for their type are
+	// passed to Skip, and these leaves are omitted. leaf is the path of the omitted leaf, or of the
+	// node above omitted leaves, without keys and at most 256 bytes long. Without Skip, Read returns
+	// the first of these errors.
 	Skip func(leaf string, err error)
 }
 
@@ -67,6 +70,9 @@ func (r *UpdateReader) Read(path []*gpb.PathElem, val *gpb.TypedValue) error {
 	}
 	if n.Leaf == nil {
 		return r.skip(elems, fmt.Errorf("yang: %s is a %s; its value is JSON", PathString(elems), n.Kind))
+	}
+	if one := val.GetLeaflistVal().GetElement(); len(one) == 1 && !n.Leaf.Many && r.Skip != nil {
+		val = one[0]
 	}
 	raw, err := scalar(val)
 	if err != nil {
@@ -110,19 +116,24 @@ func (r *UpdateReader) Resolve(path []*gpb.PathElem) (*Node, []*gpb.PathElem, er
 	return n, elems, nil
 }
 
-// localKeys returns the element of a list with keys that are identities without their prefixes, if
-// the schema does not have them with the prefixes.
+// localKeys returns the element of a list with the names of keys without their modules, and with
+// keys that are identities without their prefixes, if the schema does not have them with the
+// prefixes.
 func (n *Node) localKeys(e *gpb.PathElem) *gpb.PathElem {
 	var changed map[string]string
-	for _, name := range n.keys {
-		v, ok := e.GetKey()[name]
-		if !ok {
+	for given, v := range e.GetKey() {
+		name := given
+		if !slices.Contains(n.keys, given) {
+			name = given[strings.IndexByte(given, ':')+1:]
+		}
+		if !slices.Contains(n.keys, name) {
 			continue
 		}
-		if local := n.byName[name].Leaf.Type.local(v); local != v {
+		if local := n.byName[name].Leaf.Type.local(v); local != v || name != given {
 			if changed == nil {
 				changed = maps.Clone(e.GetKey())
 			}
+			delete(changed, given)
 			changed[name] = local
 		}
 	}
@@ -267,6 +278,7 @@ func (r *UpdateReader) tree(n *Node, elems []*gpb.PathElem, v any) error {
 			if err := r.sameKey(c, elems, members[name]); err != nil {
 				return err
 			}
+			r.entry(elems)
 			continue
 		}
 		below := append(elems[:len(elems):len(elems)], &gpb.PathElem{Name: c.Name})
@@ -275,6 +287,12 @@ func (r *UpdateReader) tree(n *Node, elems []*gpb.PathElem, v any) error {
 		}
 	}
 	return nil
+}
+
+func (r *UpdateReader) entry(elems []*gpb.PathElem) {
+	if r.Entry != nil {
+		r.Entry(elems)
+	}
 }
 
 // sameKey checks that a key leaf within an entry equals the entry's key.
@@ -355,6 +373,7 @@ func (r *UpdateReader) leaf(n *Node, elems []*gpb.PathElem, raw any, fromJSON bo
 	if p := n.Parent; p.Kind == ListNode && slices.Contains(p.keys, n.Name) {
 		entry := elems[:len(elems)-1]
 		if s, ok := raw.(string); ok && s == entry[len(entry)-1].GetKey()[n.Name] || r.Skip != nil {
+			r.entry(entry)
 			return nil // the path contains the key
 		}
 		return fmt.Errorf("yang: %s is the key of its entry, and cannot be changed", PathString(elems))

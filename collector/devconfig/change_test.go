@@ -206,9 +206,14 @@ func TestFaults(t *testing.T) {
 		"OK with half of it":    {fault: first(0.5, nil), want: "carried out a part of the change only"},
 		"error with effect":     {fault: first(1, internal)},
 		"error with half of it": {fault: first(0.5, internal), want: "carried out a part of the change only"},
-		"error":                 {fault: first(0, internal), want: "the device refuses the change: fault"},
-		"hangs":                 {fault: first(0, errHang), want: "carried out a part of the change only"},
-		"hangs with effect":     {fault: first(1, errHang)},
+		"error": {fault: func(n int) (float64, error) {
+			if n <= 2*forms { // each form of values, with a commit and without
+				return 0, internal
+			}
+			return 1, nil
+		}, want: "the device refuses the change: fault"},
+		"hangs":             {fault: first(0, errHang), want: "carried out a part of the change only"},
+		"hangs with effect": {fault: first(1, errHang)},
 		"state does not follow": {prepare: func(r *rig) {
 			r.device.dead[strings.Replace(eth0, "config", "state",
 				1)+"id"] = true

@@ -30,9 +30,9 @@ import (
 // read are the paths that are read from a device. A device that refuses one of them is read without
 // it.
 var read = []string{
-	"/interfaces/interface/config", "/interfaces/interface/state/id", "/interfaces/interface/state/enabled",
-	"/interfaces/interface/state/description", "/components/component/config", "/components/component/state/type",
-	"/components/component/integrated-circuit", "/lldp/config", "/lldp/state/enabled",
+	"/interfaces/interface/config", "/interfaces/interface/state/name", "/interfaces/interface/state/id",
+	"/interfaces/interface/state/enabled", "/interfaces/interface/state/description", "/components/component/config",
+	"/components/component/state/type", "/components/component/integrated-circuit", "/lldp/config", "/lldp/state/enabled",
 	"/lldp/interfaces/interface/config", "/lldp/interfaces/interface/state/enabled",
 }
 
@@ -44,6 +44,7 @@ const (
 	bare    form = iota // a JSON value at the leaf
 	wrapped             // a JSON object with the leaf's qualified name, as SONiC takes it
 	typed               // a protobuf value
+	plain               // a JSON value in the encoding JSON, the only one of some devices
 
 	forms = iota
 )
@@ -59,6 +60,7 @@ type client struct {
 	path    southbound.Form
 	// afterSync is how long the device may take to end a subscription after its sync_response.
 	afterSync time.Duration
+	getOnly   *bool // whether the device does not end a ONCE subscription
 }
 
 // dialer opens connections; southbound.Endpoint.Dial is one.
@@ -78,7 +80,7 @@ func open(dial dialer, address string, schema *yang.Schema, timeout time.Duratio
 		return nil, err
 	}
 	return &client{conn: conn, api: gpb.NewGNMIClient(conn), schema: schema, timeout: timeout, dials: dials,
-		device: address, path: southbound.DefaultForm()}, nil
+		device: address, path: southbound.DefaultForm(), getOnly: new(bool)}, nil
 }
 
 // pathOf returns a path of this package as the device takes it.
@@ -95,8 +97,11 @@ func (c *client) read(ctx context.Context) (*Snapshot, error) {
 	var refused error
 	for _, c.path = range southbound.Forms(known) {
 		s, err := c.readForm(ctx)
-		if s == nil || s.leaves > 0 {
-			return s, err
+		switch {
+		case s == nil:
+			return nil, err
+		case s.leaves > 0: // without the paths that the device refuses
+			return s, nil
 		}
 		refused = cmp.Or(refused, err)
 	}
@@ -111,18 +116,28 @@ func (c *client) read(ctx context.Context) (*Snapshot, error) {
 // snapshot without leaves may come with the reason.
 func (c *client) readForm(ctx context.Context) (*Snapshot, error) {
 	s := NewSnapshot()
-	err := c.once(ctx, s, read...)
+	var err error
+	if !*c.getOnly {
+		err = c.once(ctx, s, read...)
+	}
 	switch {
 	case err == nil && s.leaves > 0:
 		return s, nil
+	case southbound.EncodingRefused(err):
+		return NewSnapshot(), err
+	case status.Code(err) == codes.DeadlineExceeded && ctx.Err() == nil:
+		*c.getOnly = true // what has come may be a part only, so all is read again
 	case err != nil && !refusal(err):
 		return nil, err
 	}
 	// The device refuses one of the paths, or leaves all out because of one: read each.
 	s = NewSnapshot()
 	for _, path := range read {
-		one := c.once(ctx, s, path)
-		if refusal(one) {
+		var one error
+		if !*c.getOnly {
+			one = c.once(ctx, s, path)
+		}
+		if *c.getOnly || refusal(one) {
 			one = c.get(ctx, s, path)
 		}
 		if one != nil && !refusal(one) {
@@ -183,11 +198,27 @@ func (c *client) once(ctx context.Context, s *Snapshot, paths ...string) error {
 	}
 }
 
-// get reads a path with Get, for servers without ONCE subscriptions.
+// get reads a path with Get, for servers without ONCE subscriptions. Junos has no Get of type ALL.
 func (c *client) get(ctx context.Context, s *Snapshot, path string) error {
+	err := c.getType(ctx, s, path, gpb.GetRequest_ALL)
+	if !refusal(err) {
+		return err
+	}
+	for _, t := range []gpb.GetRequest_DataType{gpb.GetRequest_CONFIG, gpb.GetRequest_STATE} {
+		switch one := c.getType(ctx, s, path, t); {
+		case one == nil:
+			err = nil
+		case !refusal(one):
+			return one
+		}
+	}
+	return err
+}
+
+func (c *client) getType(ctx context.Context, s *Snapshot, path string, t gpb.GetRequest_DataType) error {
 	ctx, cancel := context.WithTimeout(ctx, readTimeouts*c.timeout)
 	defer cancel()
-	resp, err := c.api.Get(ctx, &gpb.GetRequest{Prefix: c.path.Prefix(), Path: []*gpb.Path{c.pathOf(path)},
+	resp, err := c.api.Get(ctx, &gpb.GetRequest{Prefix: c.path.Prefix(), Path: []*gpb.Path{c.pathOf(path)}, Type: t,
 		Encoding: c.path.Encoding})
 	if err != nil {
 		return err
@@ -302,6 +333,9 @@ func value(path, v string, text, number, wide bool, f form) *gpb.TypedValue {
 	if f == wrapped {
 		name := path[strings.LastIndexByte(path, '/')+1:]
 		data = slices.Concat([]byte(`{"`+moduleOf(path, name)+":"+name+`":`), data, []byte("}"))
+	}
+	if f == plain {
+		return &gpb.TypedValue{Value: &gpb.TypedValue_JsonVal{JsonVal: data}}
 	}
 	return &gpb.TypedValue{Value: &gpb.TypedValue_JsonIetfVal{JsonIetfVal: data}}
 }

@@ -287,7 +287,7 @@ func (r *running) run(ctx context.Context, interval time.Duration) {
 	}
 }
 
-// Wake compares a device at once, after a change of the device.
+// Wake compares a device at once, because it may have changed. It does not block.
 func (c *Component) Wake(name string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -82,12 +82,14 @@ type device struct {
 	// interrupted is set if the change in progress was read from the record: this collector began
 	// it before a restart, another collector began it, or its state could not be kept.
 	interrupted bool
+	getOnly     bool // the device does not end a ONCE subscription
 	form        form // form of values that the device takes in a Set
 	closed      bool // the P4Runtime session, for a change
 	retryAt     time.Time
 	retry       time.Duration
-	setErr      error // error of the Set of the change in progress
-	dialed      int32 // connections when the change began
+	setErr      error  // error of the Set of the change in progress
+	dialed      int32  // connections when the change began
+	left        string // leaves that the undo has not restored, because they have foreign values
 
 	mu     sync.Mutex
 	status DeviceStatus
@@ -146,7 +148,7 @@ func (d *device) open() (*client, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.afterSync = d.times.AfterSync
+	c.afterSync, c.getOnly = d.times.AfterSync, &d.getOnly
 	if form, known := d.deps.Form(d.name); known {
 		c.path = form
 	}
@@ -419,13 +421,14 @@ func (d *device) change(ctx context.Context, c *client, r Record, changes []Chan
 	if err := d.keep(ctx, r); err != nil {
 		return fmt.Errorf("device %s is not changed, because what it has cannot be kept: %w", d.name, err)
 	}
-	d.setErr, d.dialed = nil, c.connections()
+	d.setErr, d.left, d.dialed = nil, "", c.connections()
 	d.enter(r.Pending.State, "")
 	if err := d.settle(ctx, c); err != nil {
 		return err
 	}
 	if d.record.Failure != "" {
-		return fmt.Errorf("device %s is as before: %s", d.name, d.record.Failure)
+		return fmt.Errorf("device %s is %sas before: %s", d.name, map[bool]string{true: "not "}[d.left != ""],
+			d.record.Failure)
 	}
 	d.retry, d.retryAt = 0, time.Time{}
 	return nil
@@ -457,6 +460,9 @@ func (d *device) settle(ctx context.Context, c *client) error {
 		r.Pending = &p
 		if !next.transaction() {
 			r.Pending, r.Failure = nil, p.Failure
+			if next != Clean && d.left != "" {
+				r.Failure += "; not as before: " + d.left
+			}
 			if next == Clean {
 				r.done(p.Changes)
 			}
@@ -580,7 +586,7 @@ func (d *device) holdsRecord(ctx context.Context) error {
 // carried out none of its changes.
 func (d *device) refused(ctx context.Context, c *client, changes []Change) bool {
 	switch status.Code(d.setErr) {
-	case codes.InvalidArgument, codes.Unimplemented:
+	case codes.InvalidArgument, codes.Unimplemented, codes.Unknown, codes.Internal, codes.Aborted:
 	default:
 		return false
 	}
@@ -597,6 +603,9 @@ func (d *device) readBack(ctx context.Context, c *client, p *Pending) (event, st
 	return d.poll(ctx, c, d.times.Config, func(s *Snapshot) (event, string) {
 		all, any := taken(p.Changes, s)
 		switch {
+		case rewritten(p.Changes, s):
+			p.Late = false
+			return unproved, "the device has made another value of what was set: " + remade(p.Changes)
 		case all:
 			if d.setErr != nil {
 				d.log.Warn("device has answered a Set with an error, and has carried it out", "error", d.setErr)
@@ -725,6 +734,7 @@ func (d *device) undo(ctx context.Context, c *client, p *Pending) (event, string
 			return begin, fmt.Sprintf("%s still has what the collector wrote: %v", left[0].Path, setErr)
 		}
 	}
+	d.left = foreign(p.Changes, s)
 	if late := p.Started.Add(d.times.Late); p.Late && d.deps.Now().Before(late) {
 		return begin, fmt.Sprintf("%s; the device may carry out the Set late, so it is read again until %s", p.Failure,
 			late.Format(time.TimeOnly))

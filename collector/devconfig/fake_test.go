@@ -233,7 +233,9 @@ func (f *fake) end(c *extpb.Commit) error {
 }
 
 func formOf(v *gpb.TypedValue) form {
-	if json := v.GetJsonIetfVal(); json == nil {
+	if json := v.GetJsonIetfVal(); v.GetJsonVal() != nil {
+		return plain
+	} else if json == nil {
 		return typed
 	} else if json[0] == '{' {
 		return wrapped
@@ -251,7 +253,7 @@ func textOf(v *gpb.TypedValue) string {
 		return x.StringVal
 	}
 	var value any
-	_ = json.Unmarshal(v.GetJsonIetfVal(), &value)
+	_ = json.Unmarshal(append(v.GetJsonIetfVal(), v.GetJsonVal()...), &value)
 	if m, ok := value.(map[string]any); ok {
 		for _, inner := range m {
 			value = inner

@@ -46,6 +46,8 @@ type Change struct {
 	Entry string `json:"entry,omitempty"`
 	// Restores is set if After is the device's value before the collector first wrote the leaf.
 	Restores bool `json:"restores,omitempty"`
+	// Rewritten is what the device has made of After; nil if it has not changed it.
+	Rewritten *string `json:"rewritten,omitempty"`
 }
 
 // leaf returns the leaf of the table.
@@ -250,11 +252,66 @@ func Digest(plans []*Plan) string {
 func undo(changes []Change, s *Snapshot) (back []Change) {
 	for _, c := range slices.Backward(changes) {
 		l, ok := leafAt(c.Path)
-		if v, has := s.value(l); ok && holds(c, v, has) && !same(c.Before, c.After) {
-			back = append(back, Change{Path: c.Path, Before: c.After, After: c.Before, Restores: true})
+		v, has := s.value(l)
+		ours := holds(c, v, has) || has && c.Rewritten != nil && v == *c.Rewritten
+		if ok && ours && !same(c.Before, c.After) {
+			change := Change{Path: c.Path, Before: c.After, After: c.Before, Restores: true}
+			if has {
+				change.Before = &v
+			}
+			back = append(back, change)
 		}
 	}
 	return back
+}
+
+// rewritten notes the values that a device has made of the values of changes, and reports whether
+// it has carried out all changes, some of them so. It is called right after the Set: later values
+// are of somebody else.
+func rewritten(changes []Change, s *Snapshot) bool {
+	any, all := false, true
+	for i, c := range changes {
+		l, _ := leafAt(c.Path)
+		v, has := s.value(l)
+		switch {
+		case holds(c, v, has):
+		case has && c.After != nil && (c.Before == nil || v != *c.Before):
+			changes[i].Rewritten, any = &v, true
+		default:
+			all = false
+		}
+	}
+	return any && all
+}
+
+// remade names the values that a device has made of the values of changes.
+func remade(changes []Change) string {
+	var out []string
+	for _, c := range changes {
+		if c.Rewritten != nil {
+			out = append(out, fmt.Sprintf("%s has %q instead of %q", c.Path, *c.Rewritten, *c.After))
+		}
+	}
+	return strings.Join(out, ", ")
+}
+
+// foreign returns the leaves that have another value than before the changes, with the value; ""
+// if there are none.
+func foreign(changes []Change, s *Snapshot) string {
+	var out []string
+	for _, c := range changes {
+		l, _ := leafAt(c.Path)
+		v, has := s.value(l)
+		if !has && c.Before != nil { // of its state
+			v, has = s.state(l)
+		}
+		if before := c.Before; has && v != "" && (before == nil || v != *before) {
+			out = append(out, fmt.Sprintf("%s has %q", c.Path, v))
+		} else if !has && before != nil && *before != "" {
+			out = append(out, c.Path+" has no value")
+		}
+	}
+	return strings.Join(out, ", ")
 }
 
 // holds reports whether a leaf has the value of a change.

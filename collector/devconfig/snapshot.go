@@ -11,6 +11,7 @@ import (
 
 	gpb "github.com/openconfig/gnmi/proto/gnmi"
 
+	"github.com/netsketch/netsketch/collector/southbound"
 	"github.com/netsketch/netsketch/internal/suggest"
 	"github.com/netsketch/netsketch/yang"
 )
@@ -50,8 +51,19 @@ func (s *Snapshot) add(schema *yang.Schema, n *gpb.Notification) error {
 		s.found(u)
 		return nil
 	}}
+	r.Entry = func(entry []*gpb.PathElem) {
+		if entry[0].GetName() == "interfaces" {
+			s.Interfaces[strings.Clone(entry[1].GetKey()["name"])] = true
+		}
+	}
+	if southbound.Foreign(n.GetPrefix()) {
+		return nil
+	}
 	for _, u := range n.GetUpdate() {
-		if err := r.Read(slices.Concat(n.GetPrefix().GetElem(), u.GetPath().GetElem()), u.GetVal()); err != nil {
+		if southbound.Foreign(u.GetPath()) {
+			continue
+		}
+		if err := r.Read(slices.Concat(yang.Elems(n.GetPrefix()), yang.Elems(u.GetPath())), u.GetVal()); err != nil {
 			return err
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"iter"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -43,20 +44,28 @@ type cache struct {
 	ready  []store.Batch // sealed batches with earlier timestamps
 	// newFacts is set when a leaf that discovery uses has changed.
 	newFacts bool
-	accepted bool // a leaf was accepted since the session began
-	stale    int  // leaves that were too old, since the last one that was accepted
+	newest   int64 // the newest time, for comparison
+	accepted bool  // a leaf was accepted since the session began
+	stale    int   // leaves that were too old, since the last one that was accepted
 	// foreign is the last origin whose values were dropped; "" if there was none.
 	foreign string
 	// deleted holds recent deletes, so that older updates do not undo them.
 	deleted deletes
 	// atomic holds the containers that the switch replaces as a whole, by path.
-	atomic map[string][]*gpb.PathElem
+	atomic map[string]atomic
 }
 
 // source is the stream that a notification arrives on.
 type source struct {
 	bit  uint64 // the stream's bit in leaf.from
 	subs []Subscription
+}
+
+// atomic is a container that the switch replaces as a whole.
+type atomic struct {
+	elems []*gpb.PathElem
+	at    int64  // time of the newest notification
+	from  uint64 // its stream's bit
 }
 
 // leaf is one leaf of a row.
@@ -119,15 +128,16 @@ func (c *cache) apply(schema *yang.Schema, n *gpb.Notification, src source, now 
 	report func(leaf string, err error),
 ) Stats {
 	st := Stats{Notifications: 1}
-	at := now
-	if n.GetTimestamp() > 0 {
-		at = time.Unix(0, n.GetTimestamp())
-	}
+	at := timeOf(n.GetTimestamp(), now)
 	if !c.at.Equal(at) && len(c.dirty) > 0 {
 		c.seal()
 	}
 	c.at = at
 	order := min(at.UnixNano(), now.UnixNano())
+	if n.GetTimestamp() <= 0 { // as new as the newest: it has no place among the others
+		order = c.newest
+	}
+	c.newest = max(c.newest, order)
 	skip := func(leaf string, err error) {
 		if errors.Is(err, yang.ErrUnknownPath) {
 			st.Unknown++
@@ -150,20 +160,20 @@ func (c *cache) apply(schema *yang.Schema, n *gpb.Notification, src source, now 
 		return nil
 	}}
 	isForeign := func(p *gpb.Path) bool {
-		if !foreign(p) {
+		if !Foreign(p) {
 			return false
 		}
 		c.foreign = strings.Clone(p.GetOrigin())
 		skip("/", fmt.Errorf("the origin %.100q %w", c.foreign, yang.ErrUnknownPath))
 		return true
 	}
-	prefix := local(n.GetPrefix().GetElem())
+	prefix := local(yang.Elems(n.GetPrefix()))
 	if isForeign(n.GetPrefix()) {
 		st.Unknown += uint64(max(len(n.GetUpdate())+len(n.GetDelete()), 1) - 1)
 		return st
 	}
 	if n.GetAtomic() && len(prefix) > 0 {
-		removed, stale := c.replace(prefix, order, src)
+		removed, stale := c.replace(prefix, order, src, n.GetTimestamp() > 0)
 		if stale {
 			st.Stale += uint64(len(n.GetUpdate()))
 			return st
@@ -174,22 +184,44 @@ func (c *cache) apply(schema *yang.Schema, n *gpb.Notification, src source, now 
 		if stop() || isForeign(d) {
 			continue
 		}
-		st.Updates += c.delete(slices.Concat(prefix, local(d.GetElem())), order, src)
+		st.Updates += c.delete(slices.Concat(prefix, local(yang.Elems(d))), order, src)
 	}
 	for _, u := range n.GetUpdate() {
 		if stop() || isForeign(u.GetPath()) {
 			continue
 		}
-		_ = r.Read(slices.Concat(prefix, u.GetPath().GetElem()), u.GetVal()) // errors go to skip
+		_ = r.Read(slices.Concat(prefix, yang.Elems(u.GetPath())), u.GetVal()) // errors go to skip
 	}
 	return st
 }
 
-// foreign reports whether a path belongs to a tree of another origin than OpenConfig's, such as a
-// device's command line.
-func foreign(p *gpb.Path) bool {
-	o := p.GetOrigin()
-	return o != "" && !strings.HasPrefix(o, "openconfig")
+// timeOf returns the time of a notification: its arrival if the device gives none. Some devices
+// count seconds, milliseconds or microseconds instead of nanoseconds: a timestamp that is only
+// within the last ten years in another unit is in that unit.
+func timeOf(stamp int64, arrival time.Time) time.Time {
+	if stamp <= 0 {
+		return arrival
+	}
+	if arrival.Year() < 2020 { // this clock is not set
+		return time.Unix(0, stamp)
+	}
+	for _, unit := range []time.Duration{time.Second, time.Millisecond, time.Microsecond} {
+		if stamp > math.MaxInt64/int64(unit) {
+			continue
+		}
+		at := time.Unix(0, stamp*int64(unit))
+		if age := arrival.Sub(at); age > -24*time.Hour && age < 10*365*24*time.Hour {
+			return at
+		}
+	}
+	return time.Unix(0, stamp)
+}
+
+// Foreign reports whether a path belongs to a tree of another origin than OpenConfig's, such as a
+// device's command line. The origin rfc7951 of Cisco's devices stands for every model.
+func Foreign(p *gpb.Path) bool {
+	o := strings.ToLower(p.GetOrigin())
+	return o != "" && o != "rfc7951" && !strings.HasPrefix(o, "openconfig")
 }
 
 // local returns a path without the names of modules. A path is as long as the schema is deep at
@@ -198,13 +230,20 @@ func local(elems []*gpb.PathElem) []*gpb.PathElem {
 	const most = 64
 	out := make([]*gpb.PathElem, 0, len(elems))
 	for _, e := range elems[:min(len(elems), most)] {
-		if _, name, ok := strings.Cut(e.GetName(), ":"); ok {
-			e = &gpb.PathElem{Name: name, Key: e.GetKey()}
+		name, keys := withoutModule(e.GetName()), e.GetKey()
+		for k, v := range e.GetKey() {
+			if strings.Contains(k, ":") {
+				keys = maps.Clone(keys)
+				delete(keys, k)
+				keys[withoutModule(k)] = v
+			}
 		}
-		out = append(out, e)
+		out = append(out, &gpb.PathElem{Name: name, Key: keys})
 	}
 	return out
 }
+
+func withoutModule(name string) string { return name[strings.IndexByte(name, ':')+1:] }
 
 // locate returns the list that a leaf belongs to, and the index of the path element at which the
 // leaf's name within the list begins; nil for a top-level leaf.
@@ -349,8 +388,8 @@ func (c *cache) touch(r *row) {
 // whole deletes the container, as far as the stream subscribes to it (section 2.1.1). delete
 // returns the number of leaves deleted.
 func (c *cache) delete(elems []*gpb.PathElem, at int64, src source) (removed uint64) {
-	for _, whole := range c.atomic {
-		if len(whole) < len(elems) && overlap(elems[:len(whole)], whole) {
+	for _, a := range c.atomic {
+		if whole := a.elems; len(whole) < len(elems) && overlap(elems[:len(whole)], whole) {
 			removed += c.remove(whole, at, src.subs)
 			c.deleted.add(whole, at, src.subs)
 		}
@@ -360,18 +399,23 @@ func (c *cache) delete(elems []*gpb.PathElem, at int64, src source) (removed uin
 }
 
 // replace begins an atomic notification: it deletes what the container has, as far as the stream
-// subscribes to it. stale is set if a newer notification of the container has arrived.
-func (c *cache) replace(container []*gpb.PathElem, at int64, src source) (removed uint64, stale bool) {
+// subscribes to it. stale is set if a newer notification of the container has arrived. Switches
+// divide an atomic notification that is too long: the parts have one timestamp, and a later part
+// deletes nothing.
+func (c *cache) replace(container []*gpb.PathElem, at int64, src source, stamped bool) (removed uint64, stale bool) {
 	const most = 4096 // containers of one switch
 	path := string(appendPath(nil, container))
 	if c.atomic == nil {
-		c.atomic = map[string][]*gpb.PathElem{}
+		c.atomic = map[string]atomic{}
 	}
-	if _, known := c.atomic[path]; known && c.deleted.covers(container, at) {
+	a, known := c.atomic[path]
+	switch {
+	case known && c.deleted.covers(container, at):
 		return 0, true
-	}
-	if len(c.atomic) < most && len(path) < maxText {
-		c.atomic[path] = container
+	case known && stamped && a.at == at && a.from == src.bit:
+		return 0, false
+	case known, len(c.atomic) < most && len(path) < maxText:
+		c.atomic[path] = atomic{container, at, src.bit}
 	}
 	removed = c.remove(container, at, src.subs)
 	c.deleted.add(container, at, src.subs)

@@ -233,6 +233,23 @@ func TestAtomicContainers(t *testing.T) {
 		state + "/oper-status": "DOWN", state + "/counters/in-octets": "4", state + "/counters/out-octets": "5"})
 	from(counters, note(60, state+"/counters/out-octets", nil), map[string]string{state + "/oper-status": "DOWN"})
 	from(status, note(70, eth1, nil), nil)
+	// A device divides a long notification, and each stream has a part of the container.
+	whole := map[string]string{state + "/oper-status": "UP", state + "/counters/in-octets": "7",
+		state + "/counters/out-octets": "8"}
+	from(status, atomic(80, state, "/oper-status", "UP"), map[string]string{state + "/oper-status": "UP"})
+	from(counters, atomic(80, state, "/counters/in-octets", 7), map[string]string{state + "/oper-status": "UP",
+		state + "/counters/in-octets": "7"})
+	from(counters, atomic(80, state, "/counters/out-octets", 8), whole)
+	from(counters, atomic(90, state, "/counters/in-octets", 9), map[string]string{state + "/oper-status": "UP",
+		state + "/counters/in-octets": "9"})
+	from(counters, atomic(0, state, "/counters/in-octets", 9), map[string]string{state + "/oper-status": "UP",
+		state + "/counters/in-octets": "9"})
+	from(counters, atomic(0, state, "/counters/out-octets", 9), map[string]string{state + "/oper-status": "UP",
+		state + "/counters/out-octets": "9"})
+	key := parsed(state)
+	key.Elem[1] = &gpb.PathElem{Name: "openconfig-interfaces:interface", Key: map[string]string{
+		"openconfig-interfaces:name": "Ethernet1"}}
+	from(status, &gpb.Notification{Timestamp: 95, Delete: []*gpb.Path{key}}, nil)
 }
 
 // A leaf is withdrawn when all streams that delivered it have ended.

@@ -38,6 +38,9 @@ type Dependencies struct {
 	Exclusive func(f func()) bool
 	// OnChange, when set, is called when a session or a link has changed. It must not block.
 	OnChange func()
+	// OnSync, when set, is called when a switch has sent its values, at first and after it was lost.
+	// It must not block.
+	OnSync func(device string)
 	// Logger receives changes; nil disables logging.
 	Logger *slog.Logger
 }
@@ -137,7 +140,15 @@ func (d *Discovery) sessionConfig(dev config.Device) (*SessionConfig, error) {
 	}
 	sc := &SessionConfig{
 		Name: dev.Name, Endpoint: endpoint, CallTimeout: dev.Timeout,
-		Schema: d.deps.Schema, Publish: d.deps.Publish, Logger: d.log, OnChange: func(*Session) { d.changed() },
+		Schema: d.deps.Schema, Publish: d.deps.Publish, Logger: d.log,
+	}
+	synced := false
+	sc.OnChange = func(s *Session) {
+		was := synced
+		if synced = s.Status().State == Synced; synced && !was && d.deps.OnSync != nil {
+			d.deps.OnSync(s.Name())
+		}
+		d.changed()
 	}
 	for _, sub := range g.Subscriptions {
 		p, err := sub.ParsePath()

@@ -5,6 +5,7 @@ package southbound
 import (
 	"maps"
 	"slices"
+	"strings"
 
 	gpb "github.com/openconfig/gnmi/proto/gnmi"
 
@@ -18,8 +19,10 @@ type Form struct {
 	Origin string
 	// Wildcards is set if omitted keys are written as [key=*].
 	Wildcards bool
-	// Target is the target in the prefix; "" for none.
+	// Target is the target in the prefix; "" for no prefix.
 	Target string
+	// Modules is set if the first element has the name of its OpenConfig module.
+	Modules bool
 	// Encoding is the encoding of the values.
 	Encoding gpb.Encoding
 }
@@ -27,13 +30,17 @@ type Form struct {
 // forms are the ways to write paths that a session tries, in this order. The specification
 // recommends an origin (section 2.7.1), and lemming answers requests without it with nothing.
 // Servers built on openconfig/gnmi, and Stratum, match only list elements with keys. Old servers
-// may know neither. The telemetry server of older SONiC releases needs a target.
+// may know neither. The telemetry server of older SONiC releases needs a target, and still older
+// ones need the name of the module, too. Servers that keep the values of several devices need the
+// device as a target; * stands for all.
 var forms = []Form{
 	{Origin: "openconfig", Wildcards: true},
 	{Wildcards: true},
 	{Origin: "openconfig"},
 	{},
 	{Origin: "openconfig", Wildcards: true, Target: "OC-YANG"},
+	{Origin: "openconfig", Wildcards: true, Target: "OC-YANG", Modules: true},
+	{Origin: "openconfig", Wildcards: true, Target: "*"},
 }
 
 // encodings are all encodings that a session can ask for, the best first.
@@ -46,18 +53,23 @@ func DefaultForm() Form {
 	return f
 }
 
-// Forms returns the forms to try: a known one, all ways to write paths in its encoding, and the
-// first way in the other encodings. Junos lists encodings in which it then sends no value.
+// Forms returns the forms to try: a known one, all ways to write paths in its encoding, the first
+// way in the other encodings, and then the other ways in these. Junos lists encodings in which it
+// then sends no value.
 func Forms(known Form) []Form {
 	out := []Form{known}
-	for _, f := range forms {
-		f.Encoding = known.Encoding
-		out = append(out, f)
+	ways := func(encoding gpb.Encoding, some []Form) {
+		for _, f := range some {
+			f.Encoding = encoding
+			out = append(out, f)
+		}
+	}
+	ways(known.Encoding, forms)
+	for _, e := range encodings {
+		ways(e, forms[:1])
 	}
 	for _, e := range encodings {
-		f := forms[0]
-		f.Encoding = e
-		out = append(out, f)
+		ways(e, forms)
 	}
 	seen := map[Form]bool{}
 	return slices.DeleteFunc(out, func(f Form) bool {
@@ -81,11 +93,30 @@ func (f Form) String() string {
 	if f.Target != "" {
 		s += ", target " + f.Target
 	}
+	if f.Modules {
+		s += ", names of modules"
+	}
 	return s + ", " + f.Encoding.String()
 }
 
-// Prefix returns the prefix of requests.
-func (f Form) Prefix() *gpb.Path { return &gpb.Path{Target: f.Target} }
+// Prefix returns the prefix of requests; nil without a target, because Huawei's devices refuse an
+// empty prefix.
+func (f Form) Prefix() *gpb.Path {
+	if f.Target == "" {
+		return nil
+	}
+	return &gpb.Path{Target: f.Target}
+}
+
+// EncodingRefused reports whether a device refuses a request because of its encoding.
+func EncodingRefused(err error) bool {
+	return err != nil && endOf(err) == refused && strings.Contains(strings.ToLower(err.Error()), "encoding")
+}
+
+// modules are the OpenConfig modules of top-level containers. Modules of the collector's schema
+// stand for some of them.
+var modules = map[string]string{"interfaces": "openconfig-interfaces", "components": "openconfig-platform",
+	"lldp": "openconfig-lldp", "system": "openconfig-system"}
 
 // Path returns a path as requests to the switch write it. An origin and keys that the path has
 // stay. The schema has the names of omitted keys; elements that it does not have stay as they are.
@@ -113,6 +144,9 @@ func (f Form) Path(schema *yang.Schema, p *gpb.Path) *gpb.Path {
 			}
 		}
 		out.Elem[i] = &gpb.PathElem{Name: e.GetName(), Key: keys}
+	}
+	if first := p.GetElem(); f.Modules && len(first) > 0 && modules[first[0].GetName()] != "" {
+		out.Elem[0] = &gpb.PathElem{Name: modules[first[0].GetName()] + ":" + first[0].GetName(), Key: first[0].GetKey()}
 	}
 	return out
 }

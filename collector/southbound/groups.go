@@ -33,7 +33,7 @@ const maxStreams = 32
 //	                                            count streams that were closed just now
 //	asking   a limit later, several             two groups of half the size, queued
 //	         subscriptions
-//	asking   refused with ON_CHANGE, one        asking with TARGET_DEFINED, and then with SAMPLE
+//	asking   refused, one subscription          asking in another mode, if there is one
 //	asking   any other end                      waiting
 //	sorting  a subscription is accepted alone   sorting the next one
 //	sorting  a limit                            sorting the same one again after a while
@@ -63,7 +63,8 @@ type groups struct {
 	tryTimeout  time.Duration // limit of one subscription in sorting
 	newWait     func() *backoff.ExponentialBackOff
 
-	lost error // why the session is lost
+	lost     error // why the session is lost
+	encoding error // the refusal of the encoding, in which nothing can be read
 }
 
 type groupState string
@@ -79,35 +80,38 @@ const (
 // part is one subscription.
 type part struct {
 	Subscription
-	// instead is the mode to subscribe with, because the switch refuses ON_CHANGE; "" for the mode of
-	// the configuration.
-	instead Mode
+	// mode is the index in modes of the mode to subscribe with.
+	mode int
 }
 
 // sampleInstead is the interval of SAMPLE for switches that refuse the other modes.
 const sampleInstead = 10 * time.Second
 
-func (p *part) subscription() Subscription {
-	sub := p.Subscription
-	if p.instead != "" {
-		sub.Mode = p.instead
+// modes are the subscription of the configuration, and what to try if the switch refuses it. The
+// last one has the shortest interval of the switch, for switches that do not sample as often.
+func (p *part) modes() []Subscription {
+	all, path := []Subscription{p.Subscription}, p.Path
+	if p.Mode == OnChange {
+		all = append(all, Subscription{path, TargetDefined, 0}, Subscription{path, Sample, sampleInstead})
 	}
-	if p.instead == Sample {
-		sub.SampleInterval = sampleInstead
+	if all[len(all)-1].SampleInterval > 0 {
+		all = append(all, Subscription{path, Sample, 0})
 	}
-	return sub
+	return all
 }
 
-// change takes the next mode instead of ON_CHANGE, and returns false if there is none.
-func (p *part) change() bool {
-	switch {
-	case p.Mode != OnChange || p.instead == Sample:
+func (p *part) subscription() Subscription { return p.modes()[p.mode] }
+
+// change takes the next mode after a refusal, and returns false if there is none. A switch whose
+// shortest interval is longer than asked for says so with InvalidArgument; another one could sample
+// too often.
+func (p *part) change(err error) bool {
+	all := p.modes()
+	if p.mode+1 == len(all) || all[p.mode+1].Mode == Sample && all[p.mode].Mode == Sample &&
+		status.Code(err) != codes.InvalidArgument {
 		return false
-	case p.instead == TargetDefined:
-		p.instead = Sample
-	default:
-		p.instead = TargetDefined
 	}
+	p.mode++
 	return true
 }
 
@@ -212,7 +216,7 @@ func (m *groups) rest(g *group, cause end, err error, now time.Time) {
 	g.enter(waiting, now)
 	if cause == refused {
 		for _, p := range g.parts {
-			p.instead = ""
+			p.mode = 0
 		}
 	}
 	g.cause, g.err = cause, err
@@ -241,6 +245,10 @@ func (m *groups) ended(g *group, err error, now time.Time) {
 		m.lost = fmt.Errorf("gNMI subscription to %s: %w", g, err)
 		return
 	}
+	if m.serving() == 0 && EncodingRefused(err) {
+		m.encoding = err
+		return
+	}
 	switch several := len(g.parts) > 1; g.state {
 	case sorting:
 		m.unaccepted(g, cause, err, now)
@@ -254,7 +262,7 @@ func (m *groups) ended(g *group, err error, now time.Time) {
 			g.enter(queued, now)
 		case several && cause != broken:
 			m.halve(g)
-		case cause == refused && g.parts[0].change():
+		case cause == refused && g.parts[0].change(err):
 			m.ask(g, now)
 		default:
 			m.rest(g, cause, err, now)
@@ -319,7 +327,7 @@ func (m *groups) accept(g *group, now time.Time) {
 // unaccepted sets the subscription that is being tried aside, or tries it again in another mode.
 func (m *groups) unaccepted(g *group, cause end, err error, now time.Time) {
 	p := g.left[0]
-	if cause == refused && p.change() {
+	if cause == refused && p.change(err) {
 		m.try(g, now)
 		return
 	}

@@ -15,7 +15,9 @@ import (
 	"time"
 
 	gpb "github.com/openconfig/gnmi/proto/gnmi"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/status"
 
 	"github.com/netsketch/netsketch/yang"
@@ -120,7 +122,8 @@ func TestEncodingWithoutValues(t *testing.T) {
 	serves(gpb.Encoding_PROTO)
 	w := watch(t, f.addr)
 	w.wait("sync", synced(w))
-	if form, proven := w.Form(); !proven || form != (Form{"openconfig", true, "", gpb.Encoding_PROTO}) {
+	if form, proven := w.Form(); !proven || form != (Form{Origin: "openconfig", Wildcards: true,
+		Encoding: gpb.Encoding_PROTO}) {
 		t.Errorf("form %v (%v)", form, proven)
 	}
 	serves(gpb.Encoding_JSON_IETF)
@@ -494,5 +497,38 @@ func TestDroppedLeavesAreLoggedByPath(t *testing.T) {
 	if got := w.leaves()["/interfaces/interface[name=e1]/ethernet/state/port-speed"]; got !=
 		"openconfig-if-ethernet:SPEED_10GB" {
 		t.Errorf("port-speed %q; leaves %v", got, w.leaves())
+	}
+}
+
+// Some devices count seconds, milliseconds or microseconds.
+func TestUnitsOfTimestamps(t *testing.T) {
+	now := time.Date(2026, 11, 28, 7, 0, 0, 0, time.UTC)
+	for stamp, want := range map[int64]time.Time{
+		0: now, -5: now, 5: time.Unix(0, 5),
+		now.Unix() - 60: now.Add(-time.Minute), now.UnixMilli(): now, now.UnixMicro(): now, now.UnixNano(): now,
+		now.AddDate(20, 0, 0).UnixNano(): now.AddDate(20, 0, 0), // a clock that is ahead
+		int64(time.Hour):                 time.Unix(3600, 0),    // a clock that has never been set
+	} {
+		if got := timeOf(stamp, now); !got.Equal(want) {
+			t.Errorf("%d is %v; expected %v", stamp, got, want)
+		}
+	}
+}
+
+// A device that closes every connection after some time, as gRPC servers do with MaxConnectionAge,
+// is connected again soon, however often it does so.
+func TestConnectionsAreRecycled(t *testing.T) {
+	f := newFake(t, grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionAge: 300 * time.Millisecond,
+		MaxConnectionAgeGrace: time.Millisecond}))
+	f.answer = ports
+	w := watch(t, f.addr, func(c *SessionConfig) {
+		c.BackoffBase, c.BackoffMax, c.Lasting = 200*time.Millisecond, time.Hour, 5*time.Second
+	})
+	began := time.Now()
+	const n = 9
+	w.wait("some sessions", func() bool { return w.Status().Reconnects >= n })
+	// The server waits a second for answers to its GOAWAY. Waits that double would take a minute.
+	if took := time.Since(began); took > n*2*time.Second {
+		t.Errorf("%d sessions took %v", n, took)
 	}
 }

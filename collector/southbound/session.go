@@ -258,6 +258,7 @@ func (s *Session) knows(f Form) {
 // run opens one session after another until ctx ends.
 func (s *Session) run(ctx context.Context) {
 	wait := newBackOff(s.cfg.BackoffBase, s.cfg.BackoffMax)
+	var waited time.Duration // before the session
 	for {
 		if s.Status().State != NoData {
 			s.set(Connecting, nil)
@@ -276,12 +277,13 @@ func (s *Session) run(ctx context.Context) {
 			s.mu.Lock()
 			s.status.Reconnects++
 			s.mu.Unlock()
-			if s.flaps = time.Since(s.synced) < s.cfg.Lasting; !s.flaps {
-				wait.Reset()
+			lasted := time.Since(s.synced)
+			if s.flaps = lasted < s.cfg.Lasting; !s.flaps || lasted > max(s.cfg.Lasting/60, 4*waited) {
+				wait.Reset() // a switch may close each connection after some time
 			}
 		}
 		s.set(Down, err)
-		if !sleep(ctx, wait.NextBackOff()) {
+		if waited = wait.NextBackOff(); !sleep(ctx, waited) {
 			s.set(Down, nil)
 			return
 		}

@@ -5,6 +5,7 @@ package southbound
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"fmt"
 	"net/http/httptest"
 	"slices"
 	"strings"
@@ -16,6 +17,9 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/status"
+
+	"github.com/netsketch/netsketch/internal/config"
+	"github.com/netsketch/netsketch/internal/store"
 )
 
 const (
@@ -73,6 +77,32 @@ func TestSessionPublishesAndHasFacts(t *testing.T) {
 		return w.leaves()[eth1+"/state/oper-status"] == "" &&
 			len(w.Facts().Ports) == 0
 	})
+}
+
+// A device is reported when it has sent its values, at first and after it was lost.
+func TestOnSync(t *testing.T) {
+	f := newFake(t)
+	f.answer = ports
+	cfg, err := config.Parse("test.yaml", fmt.Appendf(nil, "devices:\n  - {name: leaf1, address: \"127.0.0.1:1\", "+
+		"pipeline: univmon, tls: {plaintext: true}, gnmi: {address: %q, tls: {plaintext: true}}}\n"+
+		"outputs:\n  - {type: gnmi, address: \"127.0.0.1:0\", tls: {plaintext: true}}\n", f.addr))
+	if err != nil {
+		t.Fatal(err)
+	}
+	synced := make(chan string, 10)
+	d, err := New(cfg, Dependencies{Schema: testSchema, Publish: func(store.Batch) error { return nil },
+		Exclusive: func(func()) bool { return true }, OnSync: func(device string) { synced <- device }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.Start()
+	defer d.Stop()
+	for range 2 {
+		if name := <-synced; name != "leaf1" || len(synced) > 0 {
+			t.Errorf("%q is reported, and %d more", name, len(synced))
+		}
+		f.restart()
+	}
 }
 
 // A lost stream withdraws its values; facts stay until newer ones replace them.

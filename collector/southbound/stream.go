@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sync/semaphore"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
@@ -84,7 +85,7 @@ func (st *stream) samples(n *gpb.Notification) bool {
 	if len(n.GetUpdate()) == 0 {
 		return false
 	}
-	elems := local(slices.Concat(n.GetPrefix().GetElem(), n.GetUpdate()[0].GetPath().GetElem()))
+	elems := local(slices.Concat(yang.Elems(n.GetPrefix()), yang.Elems(n.GetUpdate()[0].GetPath())))
 	return slices.ContainsFunc(st.subs, func(sub Subscription) bool {
 		return sub.Mode == Sample && selected([]Subscription{sub}, elems)
 	})
@@ -141,17 +142,21 @@ func (m *streamer) receive(ctx context.Context, st *stream) error {
 	if err != nil {
 		return err
 	}
+	answered := false
 	if err := call.Send(m.request(st)); err != nil && !errors.Is(err, io.EOF) {
 		return err
 	}
 	for {
 		resp, err := call.Recv()
-		if errors.Is(err, io.EOF) {
+		switch {
+		case errors.Is(err, io.EOF) && !answered:
+			return status.Error(codes.Unimplemented, "the switch ended the stream without an answer")
+		case errors.Is(err, io.EOF):
 			return status.Error(codes.Unavailable, "the switch ended the stream")
-		}
-		if err != nil {
+		case err != nil:
 			return err
 		}
+		answered = true
 		size := min(int64(proto.Size(resp)), queueBytes)
 		if err := m.bytes.Acquire(ctx, size); err != nil {
 			return err
@@ -180,12 +185,13 @@ func (m *streamer) request(st *stream) *gpb.SubscribeRequest {
 }
 
 // encoding selects an encoding that the switch supports; JSON_IETF if it does not implement
-// Capabilities.
-func (s *Session) encoding(ctx context.Context, api gpb.GNMIClient) (gpb.Encoding, error) {
-	ctx, cancel := context.WithTimeout(ctx, s.cfg.CallTimeout)
+// Capabilities, or accepts the connection and does not answer in time.
+func (s *Session) encoding(ctx context.Context, conn *grpc.ClientConn) (gpb.Encoding, error) {
+	call, cancel := context.WithTimeout(ctx, s.cfg.CallTimeout)
 	defer cancel()
-	caps, err := api.Capabilities(ctx, &gpb.CapabilityRequest{}, grpc.WaitForReady(false))
-	if err != nil && endOf(err) == refused {
+	caps, err := gpb.NewGNMIClient(conn).Capabilities(call, &gpb.CapabilityRequest{}, grpc.WaitForReady(false))
+	slow := status.Code(err) == codes.DeadlineExceeded && ctx.Err() == nil && conn.GetState() == connectivity.Ready
+	if err != nil && endOf(err) == refused || slow {
 		return gpb.Encoding_JSON_IETF, nil
 	}
 	if err != nil {
@@ -211,7 +217,7 @@ func (s *Session) session(ctx context.Context) error {
 	}
 	defer conn.Close()
 	api := gpb.NewGNMIClient(conn)
-	encoding, err := s.encoding(ctx, api)
+	encoding, err := s.encoding(ctx, conn)
 	if err != nil {
 		return err
 	}
@@ -221,15 +227,25 @@ func (s *Session) session(ctx context.Context) error {
 	if !proven {
 		known.Encoding = encoding
 	}
+	tried, wrong := map[Form]bool{}, map[gpb.Encoding]bool{}
 	for _, f := range Forms(known) {
-		if f.Encoding != known.Encoding {
-			if empty == nil {
-				break // another encoding does not make a path that is refused known
-			}
-			f = Form{empty.Origin, empty.Wildcards, empty.Target, f.Encoding}
+		way := f
+		switch {
+		case f.Encoding == known.Encoding:
+		case empty != nil:
+			way = *empty
+		case !wrong[known.Encoding]: // another encoding hardly makes a path known that is refused
+			way = forms[0]
 		}
+		way.Encoding = f.Encoding
+		if f = way; tried[f] || wrong[f.Encoding] {
+			continue
+		}
+		tried[f] = true
 		err := s.follow(ctx, api, f, false)
 		switch {
+		case EncodingRefused(err) && errors.Is(err, errNotServed):
+			wrong[f.Encoding], refusal = true, err
 		case errors.Is(err, errNoData):
 			if empty == nil {
 				empty = &f
@@ -384,6 +400,8 @@ func (f *following) judge() (waits bool, err error) {
 	missing, example := f.groups.missing()
 	f.degraded(missing)
 	switch {
+	case f.groups.encoding != nil:
+		return false, fmt.Errorf("gNMI of %s: %w: %w", f.cfg.Address, errNotServed, f.groups.encoding)
 	case f.groups.failed():
 		if example.cause == refused {
 			return false, fmt.Errorf("gNMI of %s: %w; error for %s: %w", f.cfg.Address, errNotServed, example, example.err)
