@@ -1046,3 +1046,43 @@ func TestBrowserNarrowDetails(t *testing.T) {
 		}
 	}
 }
+
+// At 390 pixels the page shows what was selected, on the map and in each table, without scrolling.
+func TestBrowserNarrowSelection(t *testing.T) {
+	f := start(t, plain())
+	f.network()
+	f.links(0, 1e9)
+	b := open(t, f, 390, 844)
+	tap := func(element string) string {
+		return "document.querySelector('.graph')._cyreg.cy." + element + ".emit('tap'); null"
+	}
+	click := func(table string) string {
+		return fmt.Sprintf("document.querySelector('[aria-label=%q] .tr:not(.head)').click(); null", table)
+	}
+	for name, tc := range map[string]struct{ hash, act, details, text string }{
+		"a link on the map": {"", tap("edges().filter((e) => !/host/.test(e.id()))[0]"), "Selected link",
+			"leaf1/1 – spine1/1"},
+		"a switch on the map":   {"", tap("$id('leaf1')"), "Selected switch", "leaf1"},
+		"a link in the table":   {"", click("Links"), "Selected link", " – "},
+		"a switch in the table": {"", click("Switches"), "Selected switch", ""},
+		"a row of a plugin": {"plugin/univmon?list=/univmon/heavy-hitters/heavy-hitter",
+			"document.querySelector('.tr:not(.head)').click(); null", "Selected row", "/univmon"},
+	} {
+		b.page("epochs")
+		b.page(tc.hash)
+		if tc.hash == "" {
+			b.until(edges + ".length === 2")
+		}
+		b.until("!!document.querySelector('.tr:not(.head)')")
+		evaluate[any](b, tc.act)
+		heading := fmt.Sprintf("document.querySelector('[aria-label=%q] :is(h2, h3)')", tc.details)
+		b.until("!!" + heading)
+		b.until(fmt.Sprintf(`(() => {
+			const h = %s.getBoundingClientRect(), below = document.querySelector('header').getBoundingClientRect().bottom
+			return h.top >= below && h.bottom < innerHeight - 100
+		})()`, heading))
+		if text := evaluate[string](b, heading+".innerText"); !strings.Contains(text, tc.text) {
+			t.Errorf("%s: %q is selected", name, text)
+		}
+	}
+}

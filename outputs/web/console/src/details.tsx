@@ -2,7 +2,8 @@
 
 // The selected row: its values over time, and commands that read it elsewhere.
 
-import { useRef, useState } from 'preact/hooks'
+import type { ComponentChildren } from 'preact'
+import { useEffect, useRef, useState } from 'preact/hooks'
 import { commands } from './commands'
 import { Chart } from './chart'
 import { useApp } from './app'
@@ -35,6 +36,20 @@ export function Copy({ line, label }: { line: string; label: string }) {
   )
 }
 
+// Panel is what the page shows of a selected thing. On a narrow page, it is above or below the
+// visible part, so the page scrolls to it.
+export function Panel({ label, children }: { label: string; children: ComponentChildren }) {
+  const at = useRef<HTMLElement>(null)
+  useEffect(() => {
+    if (matchMedia('(max-width: 640px)').matches && !at.current!.closest('details')) at.current!.scrollIntoView()
+  }, [])
+  return (
+    <section class="details" aria-label={label} ref={at}>
+      {children}
+    </section>
+  )
+}
+
 // Commands lists the lines for a row, or for one of its leaves.
 export function Commands({ row, leaf }: { row: Row; leaf: string }) {
   const { info, schema } = useApp()
@@ -55,7 +70,7 @@ export function Details({ row, tree, node }: { row: Row; tree: Tree; node: Schem
   const charted =
     numbers.find((c) => c.leaf === leaf) ?? numbers.find((c) => c.node.units || c.node.share) ?? numbers.find((c) => !/(^|-)(id|port|index|number)$/.test(c.node.name))
   return (
-    <section class="details" aria-label="Selected row">
+    <Panel label="Selected row">
       <h3 class="path">{row.path}</h3>
       <p class="dim">values of {clock(row.time)}</p>
       <dl class="values">
@@ -85,7 +100,7 @@ export function Details({ row, tree, node }: { row: Row; tree: Tree; node: Schem
         />
       )}
       <Commands row={row} leaf={charted?.leaf ?? ''} />
-    </section>
+    </Panel>
   )
 }
 

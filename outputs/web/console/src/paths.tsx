@@ -4,7 +4,7 @@
 
 import { useMemo, useState } from 'preact/hooks'
 import { go, href, State, useApp, useLive } from './app'
-import { Commands } from './details'
+import { Commands, Panel } from './details'
 import { clock, raw, text } from './format'
 import type { Row } from './live'
 import { find, parse, withKeys, type SchemaNode } from './schema'
@@ -107,7 +107,7 @@ export function Paths({ path, target }: { path: string; target: string }) {
         />
       )}
       {at && (
-        <section class="details" aria-label="Selected value">
+        <Panel key={selected} label="Selected value">
           <h3 class="path">{at.path}</h3>
           <p>
             {at.node?.description}{' '}
@@ -117,7 +117,7 @@ export function Paths({ path, target }: { path: string; target: string }) {
             </span>
           </p>
           <Commands row={at.row} leaf={at.leaf} />
-        </section>
+        </Panel>
       )}
     </>
   )

@@ -7,7 +7,7 @@ import { useEffect, useMemo, useRef, useState } from 'preact/hooks'
 import { alertLists } from './alerts'
 import { go, href, useApp, useLive, useRows } from './app'
 import { Chart } from './chart'
-import { Details } from './details'
+import { Details, Panel } from './details'
 import { count, duration, percent, rate } from './format'
 import { append, type Live, type Row, type Sample } from './live'
 import { columnsOf } from './plugin'
@@ -477,7 +477,7 @@ function SwitchDetails({ of: { name, row, health, why }, traffic, directions, hi
   const leaves = base.tree.list(leafList).filter((r) => r.keys.node === name)
   const configured = ['status', 'reason'].map((leaf) => row.values.get(`configuration/state/${leaf}`)).filter(Boolean).join(': ')
   return (
-    <section class="details" aria-label="Selected switch">
+    <Panel label="Selected switch">
       <h2>{name}</h2>
       <dl class="values">
         <Value name="state" value={`${String(row.values.get('state/connection') ?? '')}${health === 'ok' ? '' : `, ${health}`}`} />
@@ -504,7 +504,7 @@ function SwitchDetails({ of: { name, row, health, why }, traffic, directions, hi
         <summary>The session of the collector</summary>
         <Details row={row} tree={base.tree} node={find(schema, '/collector/devices/device') as SchemaNode} />
       </details>
-    </section>
+    </Panel>
   )
 }
 
@@ -528,7 +528,7 @@ function SwitchList({ live, list }: { live: Live; list: SchemaNode }) {
 // LinkDetails is what is known of the selected link, in both directions.
 function LinkDetails({ of, history, version }: { of: Edge; history: Map<string, Sample[]>; version: number }) {
   return (
-    <section class="details" aria-label="Selected link">
+    <Panel label="Selected link">
       <h2>{of.id}</h2>
       <dl class="values">
         <Value name="source" value={of.source} />
@@ -551,7 +551,7 @@ function LinkDetails({ of, history, version }: { of: Edge; history: Map<string, 
           </a>
         ))}
       </p>
-    </section>
+    </Panel>
   )
 }
 
