@@ -4,6 +4,7 @@ package server
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -396,6 +397,73 @@ func TestLeavesHaveTheirTimes(t *testing.T) {
 				c.cancel()
 				check(fmt.Sprint(mode, " ", sub, " ", encoding), notes...)
 			}
+		}
+	}
+}
+
+// TestOddKeys: a row is found by exactly its key, whatever characters the key has, and no other
+// row is.
+func TestOddKeys(t *testing.T) {
+	keys := []string{"a", "a]", "a]b", `a\`, `a\]b`, "a/b", "a=b", "[a]", "a[b=c]", "a b", " a", "a\nb", "a\tb", `"a"`,
+		"é", "..", "...", "**", "a*", "%2A", "A", strings.Repeat("a", 4096)}
+	b := table.NewBuilder("/netsketch-collector:collector/certificates/certificate")
+	file, use := b.TextKey("file"), b.Text("state/use")
+	for i, k := range keys {
+		file.Append(k)
+		use.Append(fmt.Sprint(i))
+	}
+	f := newFixture(t)
+	f.publish(built(t, b))
+	api := f.dial()
+	for i, k := range keys {
+		row := path("/collector/certificates/certificate/state/use")
+		row.Elem[2].Key = map[string]string{"file": k}
+		var got []*gpb.Update
+		res, err := api.Get(t.Context(), &gpb.GetRequest{Path: []*gpb.Path{row}, Encoding: gpb.Encoding_PROTO})
+		for _, n := range res.GetNotification() {
+			got = append(got, n.GetUpdate()...)
+		}
+		if err != nil || len(got) != 1 || got[0].GetVal().GetStringVal() != fmt.Sprint(i) ||
+			!maps.Equal(got[0].GetPath().GetElem()[2].GetKey(), row.Elem[2].Key) {
+			t.Errorf("%.20q: %v, %v", k, got, err)
+		}
+		req := subscriptions(gpb.SubscriptionList_ONCE, "/univmon")
+		req.GetSubscribe().Subscription[0].Path = row
+		stream, err := api.Subscribe(t.Context())
+		if err == nil {
+			err = stream.Send(req)
+		}
+		got = nil
+		for err == nil {
+			var r *gpb.SubscribeResponse
+			if r, err = stream.Recv(); r.GetSyncResponse() {
+				break
+			}
+			got = append(got, r.GetUpdate().GetUpdate()...)
+		}
+		if err != nil || len(got) != 1 || got[0].GetVal().GetStringVal() != fmt.Sprint(i) {
+			t.Errorf("subscription to %.20q: %v, %v", k, got, err)
+		}
+	}
+	list := path("/collector/certificates")
+	res, err := api.Get(t.Context(), &gpb.GetRequest{Path: []*gpb.Path{list}, Encoding: gpb.Encoding_JSON_IETF})
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := res.GetNotification()[0].GetUpdate()[0].GetVal().GetJsonIetfVal()
+	var all map[string][]struct{ File string }
+	if err := json.Unmarshal(text, &all); err != nil || len(all) != 1 {
+		t.Fatalf("%v: %.300s", err, text)
+	}
+	for _, rows := range all {
+		var names []string
+		for _, r := range rows {
+			names = append(names, r.File)
+		}
+		slices.Sort(names)
+		slices.Sort(keys)
+		if !slices.Equal(names, keys) {
+			t.Errorf("JSON has the keys %.300q", names)
 		}
 	}
 }

@@ -5,6 +5,7 @@ package server
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -241,4 +242,32 @@ func TestPollBegins(t *testing.T) {
 				})
 		})
 	}
+}
+
+// TestSamplingOfAListThatTurnsOver: rows that begin and end between two samples are in the samples
+// in which they exist, and are deleted once.
+func TestSamplingOfAListThatTurnsOver(t *testing.T) {
+	onVirtualClock(t, sampled(gpb.SubscriptionMode_SAMPLE, 100*time.Millisecond, 0, false),
+		func(f *fixture) { f.publish(hitters(t, "s1 10.0.0.1 1")) },
+		func(v *virtual) {
+			var got []string
+			for i := 2; i < 8; i++ {
+				got = append(got, v.during(time.Duration(61*i)*time.Millisecond)...)
+				v.publish(hitters(t, fmt.Sprintf("s1 10.0.0.%d %d", i, i)))
+			}
+			slices.Sort(got)
+			ended := func(at, flow int) string {
+				return fmt.Sprintf("%d - /univmon/heavy-hitters/heavy-hitter[dimension=src][flow=10.0.0.%d][node=s1]/state/packets",
+					at, flow)
+			}
+			exists := func(at, flow int) string {
+				return fmt.Sprintf("%d [flow=10.0.0.%d]/state/packets = uint %d", at, flow, flow)
+			}
+			want := []string{"0 sync", exists(0, 1), exists(100, 1), ended(200, 1), exists(200, 3), ended(300, 3),
+				exists(300, 4), ended(400, 4), exists(400, 6)}
+			slices.Sort(want)
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Error(diff)
+			}
+		})
 }
