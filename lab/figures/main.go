@@ -35,6 +35,6 @@ the tasks of the papers' figures, and writes a page, charts (SVG) and rows (CSV)
 	}
 	cmd.AddCommand(sketchesCommand(), attentionCommand(), omnimonCommand(), sketchintCommand(), lightguardianCommand(),
 		overtimeCommand(),
-		overheadCommand(), rangesCommand(), accuracyCommand(), drawCommand())
+		overheadCommand(), accuracyCommand(), drawCommand())
 	return cmd
 }

@@ -167,25 +167,16 @@ func writeRows(name string, rows []suite.Row) error {
 
 func accuracyCommand() *cobra.Command {
 	var most int
+	var only []string
 	cmd := &cobra.Command{
 		Use:   "accuracy",
-		Short: "What ChameleMon, LightGuardian and SketchINT publish of the same traffic, against ground truth, as CSV",
+		Short: "What plugins publish from 1,000 to 4 million flows of nine kinds of traffic, against ground truth, as CSV",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return sketches.Accuracies(cmd.Context(), cmd.OutOrStdout(), most)
+			return sketches.Accuracies(cmd.Context(), cmd.OutOrStdout(), only, most)
 		},
 	}
+	cmd.Flags().StringSliceVar(&only, "algorithms", nil, "algorithms to measure; all when empty")
 	cmd.Flags().IntVar(&most, "flows", 4_000_000, "most flows of an epoch")
 	return cmd
-}
-
-func rangesCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:   "ranges",
-		Short: "UnivMon's accuracy from 1,000 to 4 million flows of nine kinds of traffic, as a table",
-		Args:  cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return sketches.Ranges(cmd.Context(), cmd.OutOrStdout())
-		},
-	}
 }

@@ -31,8 +31,8 @@ type FanIn struct {
 //
 // Limits: sources with one flow each are counted well. If sources have few flows each and the
 // sample is sparse, n sources with one flow cannot be distinguished from n/2 sources with two, and
-// Sources tends towards the number of flows. Destinations whose estimate minus twice its deviation
-// is below half of atLeast are omitted, because they may be large by chance.
+// Sources tends towards the number of flows. Destinations whose estimate minus twice the deviation
+// of their number of flows is below half of atLeast are omitted: they may be large by chance.
 func (e *Estimate) FanIns(atLeast float64) []FanIn {
 	if e.layout.Key != flow.FiveTuple || e.reading.difference {
 		return nil
@@ -73,10 +73,13 @@ func (e *Estimate) FanIns(atLeast float64) []FanIn {
 		for _, n := range seen {
 			pairs += float64(n*(n-1)) / 2
 		}
-		each := flowsEach(float64(s.flows), float64(len(seen)), pairs, s.weight)
-		f := FanIn{Destination: d, Sources: max(s.weight/each, float64(len(seen))),
-			Deviation: math.Sqrt(s.square) / each, Flows: s.weight, Seen: len(seen)}
-		if f.Sources >= atLeast && f.Sources-2*f.Deviation >= atLeast/2 {
+		flows, known, by := float64(s.flows), float64(len(seen)), math.Sqrt(pairs+1)
+		each := flowsEach(flows, known, pairs, s.weight)
+		more := flowsEach(flows, max(known-by, 1), pairs+by, s.weight) // by as many pairs as chance adds
+		chance := math.Sqrt(s.square) / each                           // of which flows are in the sample
+		f := FanIn{Destination: d, Sources: max(s.weight/each, known),
+			Deviation: math.Hypot(chance, s.weight/each*(more/each-1)), Flows: s.weight, Seen: len(seen)}
+		if f.Sources >= atLeast && f.Sources-2*chance >= atLeast/2 {
 			found = append(found, f)
 		}
 	}

@@ -33,6 +33,8 @@ type Weighted struct {
 	// of Weight is linear in the flow's size, so it is wrong for flows that are larger or smaller than
 	// most, such as those of an attack.
 	even float64
+	// drawn is the weight before it is adjusted.
+	drawn float64
 	// noise is the standard deviation of the size.
 	noise float64
 }
@@ -72,7 +74,7 @@ func (e *Estimate) weigh() {
 		if c := e.captured[classOf(x)]; c.p > 0 && c.levels>>f.level&1 != 0 {
 			p := c.p
 			e.sample = append(e.sample, Weighted{Flow: Flow{Key: f.key, Packets: x}, Weight: 1 / p, even: 1 / p,
-				noise: e.levels[f.level].noise})
+				drawn: 1 / p, noise: e.levels[f.level].noise})
 		}
 	}
 	n, exact := e.reading.Packets()
@@ -87,37 +89,61 @@ func (e *Estimate) weigh() {
 }
 
 // calibrate adjusts the weights of flows that represent others, so that the sample's numbers of
-// flows and packets equal those of the strata (regression estimation). The factor is linear in the
-// flow's size; if the number of packets is unknown or the adjustment is extreme, the factor is
-// constant.
+// flows and packets equal those of the strata (regression estimation). A weight w changes by
+// w·(w-1) times a linear function of the flow's size, so that the variance of sums is the least:
+// flows with large weights, which make the numbers inexact, change the most. Weights that would
+// become less than 1 are 1, and the others are adjusted again. If the number of packets is unknown,
+// the function is constant.
 func (e *Estimate) calibrate() {
-	var flows, packets float64 // flows and packets of the sample
-	var s0, s1, s2 float64     // moments of the adjustable part of the sample
-	for _, w := range e.sample {
-		flows += w.Weight
-		packets += w.Weight * w.Packets
-		if extra := w.Weight - 1; extra > 0 {
-			s0 += extra
-			s1 += extra * w.Packets
-			s2 += extra * w.Packets * w.Packets
-		}
+	var extra float64 // flows that are not in the sample themselves
+	for i := range e.sample {
+		e.sampled += e.sample[i].drawn
+		extra += e.sample[i].drawn - 1
 	}
-	e.sampled = flows
-	if s0 == 0 {
+	if extra == 0 {
 		return
 	}
-	even := (e.count - flows) / s0
-	a, b := even, 0.0
-	if e.exact {
-		if det := s0*s2 - s1*s1; det > 1e-9*s0*s2 {
-			da, db := e.count-flows, e.packets-packets
+	even := max(1+(e.count-e.sampled)/extra, 0)
+	least := make([]bool, len(e.sample)) // weights that are 1
+	for range calibrateRounds {
+		da, db := e.count, e.packets
+		var s0, s1, s2 float64 // moments of the flows by their variances
+		for i := range e.sample {
+			w := &e.sample[i]
+			if w.Weight = w.drawn; least[i] {
+				w.Weight = 1
+			} else {
+				v := w.variance()
+				s0, s1, s2 = s0+v, s1+v*w.Packets, s2+v*w.Packets*w.Packets
+			}
+			da, db = da-w.Weight, db-w.Weight*w.Packets
+		}
+		if s0 == 0 {
+			break
+		}
+		a, b := da/s0, 0.0
+		if det := s0*s2 - s1*s1; e.exact && det > 1e-9*s0*s2 {
 			a, b = (da*s2-db*s1)/det, (db*s0-da*s1)/det
 		}
-	}
-	for i := range e.sample {
-		w := &e.sample[i]
-		if extra := w.Weight - 1; extra > 0 {
-			w.Weight, w.even = 1+extra*max(1+a+b*w.Packets, 0), 1+extra*max(1+even, 0)
+		changed := false
+		for i := range e.sample {
+			w := &e.sample[i]
+			w.even = 1 + (w.drawn-1)*even
+			if least[i] {
+				continue
+			}
+			if w.Weight = w.drawn + w.variance()*(a+b*w.Packets); w.Weight < 1 {
+				w.Weight, least[i], changed = 1, true, true
+			}
+		}
+		if !changed {
+			break
 		}
 	}
 }
+
+// calibrateRounds bounds the rounds of calibrate. Few are used.
+const calibrateRounds = 8
+
+// variance is that of the number of flows that w represents.
+func (w *Weighted) variance() float64 { return w.drawn * (w.drawn - 1) }

@@ -8,6 +8,10 @@ import "math"
 // probability that is itself estimated.
 const modelError = 0.01
 
+// unseenShare is the probability with which none of the flows of a size is in the sample, from which
+// on this is taken to be possible.
+const unseenShare = 0.05
+
 // SumDeviation returns the standard deviation of Sum(g).
 //
 // The sum is a regression estimate: the weights are adjusted to the numbers of flows and packets,
@@ -15,12 +19,14 @@ const modelError = 0.01
 // number of flows adds its own deviation, as often as the regression counts a flow, and sizes add
 // the noise of the counters.
 func (e *Estimate) SumDeviation(g G) float64 {
-	var s0, s1, s2, t0, t1 float64 // moments of the adjustable part of the sample
+	var s0, s1, s2, t0, t1 float64 // moments of the flows by their variances
+	flows, packets := -e.count, -e.packets
 	for i := range e.sample {
 		w := &e.sample[i]
-		extra, x := w.Weight-1, w.Packets
-		s0, s1, s2 = s0+extra, s1+extra*x, s2+extra*x*x
-		t0, t1 = t0+extra*g(x), t1+extra*x*g(x)
+		flows, packets = flows+w.Weight, packets+w.Weight*w.Packets
+		v, x := w.variance(), w.Packets
+		s0, s1, s2 = s0+v, s1+v*x, s2+v*x*x
+		t0, t1 = t0+v*g(x), t1+v*x*g(x)
 	}
 	var constant, slope float64
 	if s0 > 0 {
@@ -30,6 +36,7 @@ func (e *Estimate) SumDeviation(g G) float64 {
 		}
 	}
 	variance, bias, model := constant*constant*e.deviation*e.deviation, 0.0, 0.0
+	missed := constant*flows + slope*packets // what the weights, of at least 1, are not adjusted by
 	for i := range e.sample {
 		w := &e.sample[i]
 		weight := max(w.Weight, w.even) // an adjustment to 1 does not make a flow certain
@@ -44,12 +51,12 @@ func (e *Estimate) SumDeviation(g G) float64 {
 		variance += weight * weight * moved * step * step
 		bias += weight * moved * (above + below - 2*g(w.Packets)) / 2
 	}
-	unseen := 0.0 // as of one flow of a size of which the sample may have none
+	unseen := 0.0 // twice this deviation is the most that flows of a size can add of which the sample has none
 	for class, c := range e.captured {
-		if x := sizeOf(uint8(class)); x > 0 && c.p > 0 && c.p < 1 {
-			residual := g(x) - constant - slope*x
-			unseen = max(unseen, (1-c.p)/(c.p*c.p)*residual*residual)
+		flows := math.Log(unseenShare) / math.Log1p(-c.p)
+		if x := sizeOf(uint8(class)); x > 0 && c.p > 0 && flows >= 1 {
+			unseen = max(unseen, flows/2*math.Abs(g(x)-constant-slope*x))
 		}
 	}
-	return math.Sqrt(unseen + variance + bias*bias + model*model)
+	return math.Sqrt(unseen*unseen + variance + bias*bias + model*model + missed*missed)
 }

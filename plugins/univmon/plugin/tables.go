@@ -219,6 +219,7 @@ func victimTable(a *analysis, results []*result) (*table.Table, error) {
 	c := a.config
 	b := table.NewBuilder(victimList)
 	node, destinations, sources := b.TextKey("node"), b.TextKey("destination-address"), b.Uint("state/distinct-sources")
+	deviation := b.Uint("state/distinct-sources-error")
 	for _, r := range results {
 		if r.estimate == nil || r.dimension != flow.FiveTuple.String() || !r.estimate.Represents() {
 			continue
@@ -228,6 +229,7 @@ func victimTable(a *analysis, results []*result) (*table.Table, error) {
 			node.Append(r.device)
 			destinations.AppendText(&f.Destination)
 			sources.Append(table.Whole(f.Sources))
+			deviation.Append(table.Whole(math.Ceil(f.Deviation)))
 		}
 	}
 	return b.Table()
