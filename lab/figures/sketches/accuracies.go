@@ -432,7 +432,7 @@ func lightguardianAccuracy(ctx context.Context, _ string, sizes []int, seed uint
 	row := rowOf(results, root+"node-summaries/node-summary", "node", "leaf1")
 	entropy, truth := truthOf(sizes)
 	return []published{
-		judged("distinct flows", row, "flows", float64(len(sizes)), ""),
+		judged("distinct flows", row, "distinct-flows", float64(len(sizes)), ""),
 		judged("entropy", row, "entropy", entropy, ""),
 		rangesAccuracy(chamelemon.Rows(results, root+"distributions/range"), "node", "leaf1", truth),
 		{"flow sizes", over / float64(len(sizes)), fmt.Sprintf("ARE %.2g", over/float64(len(sizes))),
@@ -537,7 +537,7 @@ func sketchintAccuracy(ctx context.Context, _ string, sizes []int, seed uint64) 
 	row["problem"] = status["problem"]
 	entropy, truth := truthOf(sizes)
 	out := []published{
-		judged("distinct flows", row, "flows", float64(len(sizes)), ""),
+		judged("distinct flows", row, "distinct-flows", float64(len(sizes)), ""),
 		judged("entropy", row, "entropy", entropy, ""),
 		rangesAccuracy(chamelemon.Rows(results, root+"distributions/range"), "node", "h1", truth),
 	}
