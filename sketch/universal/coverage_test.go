@@ -79,8 +79,8 @@ func interleave(t *testing.T, random *rand.Rand, sizes []int, layouts ...Layout)
 	return out
 }
 
-// TestCoverage: sums of functions, numbers of flows and entropies of drawn traffic are within two of
-// their standard errors, as often as the YANG module says, and nearly never beyond three.
+// TestCoverage: sums of functions, numbers of flows and entropies of drawn traffic are within two
+// of their standard errors, as often as the YANG module says, and nearly never beyond three.
 func TestCoverage(t *testing.T) {
 	functions := map[string]G{
 		"√x": math.Sqrt, "x·log2 x": XLogX, "x^1.5": func(x float64) float64 { return math.Pow(x, 1.5) },

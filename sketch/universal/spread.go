@@ -8,8 +8,8 @@ import "math"
 // probability that is itself estimated.
 const modelError = 0.01
 
-// unseenShare is the probability with which none of the flows of a size is in the sample, from which
-// on this is taken to be possible.
+// unseenShare is the probability with which none of the flows of a size is in the sample, from
+// which on this is taken to be possible.
 const unseenShare = 0.05
 
 // SumDeviation returns the standard deviation of Sum(g).

@@ -16,6 +16,7 @@ import (
 	"github.com/netsketch/netsketch/hostagent/sketchint/wire"
 	"github.com/netsketch/netsketch/plugins/sdk"
 	"github.com/netsketch/netsketch/sketch/estimate"
+	"github.com/netsketch/netsketch/sketch/family"
 	"github.com/netsketch/netsketch/sketch/flow"
 	"github.com/netsketch/netsketch/sketch/tower"
 )
@@ -182,6 +183,25 @@ type measurement struct {
 	sizes   estimate.Distribution
 	large   []uint32 // sizes of flows that are too large for the distribution
 	ok      bool     // the distribution
+	inexact string   // why results are not known, or not exact
+}
+
+// crowd sets inexact, and leaves the distribution out, if too many flows or packets share the
+// counters: with a flow for each counter of the first row, the distribution has a weighted mean
+// relative error of 0.12 (docs/evidence/accuracy.md).
+func (m *measurement) crowd(t *tower.Sketch[family.P4], least uint32) {
+	if first := t.Rows()[0].Width; !m.counted || m.flows > float64(first) {
+		m.ok = false
+		m.inexact = fmt.Sprintf("too many flows share the %d counters of a row: the distribution of their sizes and the "+
+			"entropy are unknown; set the tower's size higher", first)
+		if !m.counted {
+			m.inexact = strings.Replace(m.inexact, "the distribution", "their number, the distribution", 1)
+		}
+	}
+	if over := t.Bound(least, m.packets).Over; over >= float64(least) {
+		m.inexact = strings.TrimPrefix(m.inexact+fmt.Sprintf("; sizes of flows may be %.0f packets too high, so flows below "+
+			"the thresholds may be listed", over), "; ")
+	}
 }
 
 // measure estimates the number of flows, and the distribution of their sizes, of a host (paper,
@@ -205,6 +225,9 @@ func (r *interval) measure(o *observer) (m measurement) {
 		}
 	}
 	m.flows, m.counted = estimate.Flows(rows...)
+	if m.crowd(o.report.Flows, r.config.threshold()); !m.ok {
+		return m
+	}
 	var err error
 	if r.config.Conservative && !o.edge {
 		for i, row := range rows {
@@ -252,6 +275,9 @@ func (r *interval) measurements() []measurement {
 		}
 		m := own[i]
 		out = append(out, m)
+		if m.inexact != "" {
+			r.inexact = append(r.inexact, fmt.Sprintf("%s %s: %s", o.kind(), o.name, m.inexact))
+		}
 		if !r.counted(o) {
 			continue
 		}
