@@ -33,9 +33,9 @@ import (
 	"github.com/netsketch/netsketch/sketch/universal"
 )
 
-// accuracyPackets bounds the packets of an epoch of Accuracies: what a port of 100 Gbit/s sends in a
-// second, with 1,250 bytes a packet. Flows with more packets in total have as large a part of them in
-// the epoch as fits.
+// accuracyPackets bounds the packets of an epoch of Accuracies: what a port of 100 Gbit/s sends in
+// a second, with 1,250 bytes a packet. Flows with more packets in total have as large a part of
+// them in the epoch as fits.
 const accuracyPackets = 10_000_000
 
 // accuracyFlows are the numbers of flows that Accuracies measures, and the number of runs for each.
