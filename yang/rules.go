@@ -103,10 +103,15 @@ func (s *Schema) checkLeaf(n *Node, warn func(n *Node, text string, args ...any)
 	if n.Leaf.Target == topologyPath+"nodes/node/state/name" && n.Name != "node" && !strings.HasSuffix(n.Name, "-node") {
 		warn(n, "names a node; call it node, or %s-node, as in the lists of all plugins", n.Name)
 	}
-	if list := holder.Parent; n.Name == "epoch" && holder.Name == "state" && list.Kind == ListNode &&
-		!slices.Contains(list.keys, n.Name) {
-		warn(n, "changes in each epoch, so that subscribers on change get each row in each epoch; the timestamp of a row is "+
-			"the end of its epoch, and a container summary with the grouping range of netsketch-results has the number")
+	if list := holder.Parent; holder.Name == "state" && list.Kind == ListNode {
+		key := slices.Contains(list.keys, n.Name)
+		switch {
+		case key && (n.Name == "epoch" || strings.HasSuffix(n.Name, "-epoch")):
+			warn(n, "is a key, so that each epoch has new rows, and databases new series; use a key that stays, such as the age")
+		case !key && n.Name == "epoch":
+			warn(n, "changes in each epoch, so that subscribers on change get each row in each epoch; the timestamp of a row "+
+				"is the end of its epoch, and a container summary with the grouping range of netsketch-results has the number")
+		}
 	}
 	switch {
 	case holder.Name != "config" && holder.Name != "state":

@@ -133,6 +133,9 @@ func TestBrokenRules(t *testing.T) {
           leaf deep { type string; description "d"; } }
         leaf sender { type t:node-ref; description "d"; } } }
     }
+    list early { key "first-epoch"; description "d";
+      leaf first-epoch { type leafref { path "../state/first-epoch"; } description "d"; }
+      container state { description "d"; leaf first-epoch { type uint64; units "epoch"; description "d"; } } }
   }
 }`
 	load := func(config, key string) *yang.Schema {
@@ -164,6 +167,8 @@ func TestBrokenRules(t *testing.T) {
 			"plugins",
 		place(20, 9) + row + "/values/state/switch has the name of one of device, switch, host, node, link, and is no " +
 			"leafref into /topology; use the type ns-topo:node-ref or ns-topo:link-ref of netsketch-topology",
+		place(26, 42) + " /bad:bad/early/state/first-epoch is a key, so that each epoch has new rows, and databases new " +
+			"series; use a key that stays, such as the age",
 	}
 	if diff := cmp.Diff(want, s.Warnings("bad")); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

@@ -17,7 +17,7 @@ func (s *sample) lightguardian(n uint64) {
 		b := table.NewBuilder("/netsketch-lightguardian:lightguardian/" + list)
 		for name := range strings.FieldsSeq(keys) {
 			switch name {
-			case "lower", "first-epoch":
+			case "lower", "age":
 				b.UintKey(name).Append(1)
 			case "flow":
 				b.TextKey(name).Append(flow)
@@ -55,7 +55,7 @@ func (s *sample) lightguardian(n uint64) {
 		"previous-node": "h1"})
 	one("node-summaries/node-summary", "node dimension", "packets distinct-flows", "received entropy", nil)
 	one("distributions/range", "node lower", "flows", "received", nil)
-	one("coverage/interval", "first-epoch node", "received-columns late-columns disagreeing-columns "+
+	one("coverage/interval", "node age", "received-columns late-columns disagreeing-columns "+
 		"unmeasured-sketchlets", "received", m{"final": "true"})
 	one("hosts/host", "node", "packets sketchlets bad-check full", "", m{"status": "PARTIAL", "problem": "full"})
 	one("alerts/alert", "location kind", "since-epoch count", "", m{"kind": "LOOP", "active": "true", "severity": "MAJOR",

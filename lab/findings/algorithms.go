@@ -19,6 +19,8 @@ type algorithm struct {
 	epoch   time.Duration // 0: drawn
 	lag     int           // alerts are about the epoch so many before
 	port    float64       // packets a second that a port sends at least, in spite of few packets of traffic
+	// config is the configuration for other networks: limits that leave nothing out.
+	config string
 	// graph is the configuration for networks that are neither trees nor leaves and spines; "" for the
 	// default.
 	graph string
@@ -101,6 +103,7 @@ var algorithms = []*algorithm{
 	},
 	{
 		name: "chamelemon", program: "programs: {edge: chamelemon, transit: forwarding}",
+		config:       ", config: {victims: {limit: 20000}}",
 		kinds:        alike("NETWORK_ILL"),
 		faults:       []happening{{"loss", loss}, {"blackhole", blackhole}, {"dead link", deadLink}},
 		disturbances: []happening{quiet, routeChange},
@@ -109,6 +112,7 @@ var algorithms = []*algorithm{
 	},
 	{
 		name: "sketchint", program: "program: sketchint", role: "sketchint", epoch: 5 * time.Second,
+		config:       ", config: {limits: {inflations: 1000}}",
 		kinds:        alike("LATENCY_INFLATED"),
 		faults:       []happening{{"inflated latency", incast}, {"inflated latency", incast}},
 		disturbances: []happening{quiet, routeChange, deadAgents},

@@ -126,9 +126,9 @@ func draw(a *algorithm, topology string, seed uint64, faulty bool, share float64
 	if faults.Len() > 0 {
 		fmt.Fprintf(&text, "faults:\n%s", faults.String())
 	}
-	config := ""
+	config := a.config
 	if topology == "mesh" || topology == "ring" {
-		config = a.graph
+		config = cmp.Or(a.graph, config)
 	}
 	fmt.Fprintf(&text, "algorithms:\n  - {plugin: %s%s}\n", a.name, config)
 	t.text = strings.Replace(text.String(), "QUEUE", fmt.Sprintf("queue-rate: %.0f, queue-depth: 4096", n.queue), 1)

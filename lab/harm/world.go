@@ -323,9 +323,9 @@ devices:
 		fmt.Fprintf(&b, "  - {name: %s, port: %s/%d, mac: %q, addresses: [%q, %q]%s}\n", h.name, h.device, h.port, h.mac(),
 			h.v4, h.v6, agent)
 	}
-	carrier := ""
+	config := "config: {limits: {flows: 1000}"
 	if w.settings.carrier != "" {
-		carrier = "config: {carrier: " + w.settings.carrier + "}"
+		config += ", carrier: " + w.settings.carrier
 	}
 	fmt.Fprintf(&b, `agents: {address: "%[1]s:9350", tls: {plaintext: true}}
 plugins:
@@ -335,7 +335,7 @@ plugins:
       %[3]s
 outputs:
   - {type: gnmi, address: "%[1]s:9339", tls: {plaintext: true}}
-`, collectorAddress, w.bin, carrier)
+`, collectorAddress, w.bin, config+"}")
 	next := w.collectorFile() + ".next"
 	if err := os.WriteFile(next, []byte(b.String()), 0o644); err != nil {
 		return err

@@ -47,7 +47,7 @@ algorithms:
   - {plugin: chamelemon}
   - {plugin: lightguardian}
   - {plugin: sketchint, config: {interval: 200ms}}
-  - {plugin: omnimon, config: {carrier: %s, limits: {flows: 1000, losses: 100000}}}
+  - {plugin: omnimon, config: {carrier: %s, limits: {flows: 1000, hops: 1000, losses: 100000, link-flows: 2000}}}
 expect:
   - {measure: false-claims, algorithm: omnimon, at-most: 0}
 `, seed+1, strings.Join(drawn, ", "), carrier))

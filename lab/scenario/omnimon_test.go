@@ -55,7 +55,7 @@ agents: [omnimon]
 traffic:
   - {name: web, rate: %d, flows: %d, zipf: 1.0, udp: 0.3, ipv6: 0.2}
 algorithms:
-  - {plugin: omnimon, config: {limits: {flows: %d, losses: 1000000}}}
+  - {plugin: omnimon, config: {limits: {flows: %d, hops: 1000000, losses: 1000000, link-flows: 2000}}}
 expect:
   - {measure: flows-exact, at-least: 1}
   - {measure: hops-published, at-least: 1}

@@ -30,7 +30,8 @@ topology: %s
 agents: [sketchint]
 algorithms:
   - {plugin: sketchint, config: {interval: 200ms, sinks: %s, heavy: 20, change: 10,
-                                 flow-tower: 8000, latency-tower: 24000}}
+                                 flow-tower: 8000, latency-tower: 24000,
+                                 limits: {latencies: 1000, inflations: 1000, switch-flows: 10000}}}
 watch: 100
 %s`, epochs, topology, sinks, more))
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"cmp"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/netsketch/netsketch/yang/table"
@@ -43,6 +44,36 @@ func (r *Results) Add(t *table.Table, err error) {
 
 // Err returns the first error that was added.
 func (r *Results) Err() error { return r.err }
+
+// CutByRank bounds a list whose rows have parts, such as the nodes, each of them in the order of
+// rank. It keeps the rows of each part up to the same rank, the largest at which the list has at
+// most limit rows, and returns how many rows it leaves out. If there are more parts than rows, it
+// keeps the first row of each.
+func CutByRank[T any](limit int, parts ...*[]T) (omitted uint64) {
+	rank := func(part *[]T) int { return len(*part) }
+	lengths := make([]int, 0, len(parts))
+	for _, part := range parts {
+		if len(*part) > 0 {
+			lengths = append(lengths, len(*part))
+		}
+	}
+	slices.Sort(lengths)
+	kept := 0 // rows of the parts that are kept whole
+	for i, n := range lengths {
+		if others := len(lengths) - i; kept+n*others > limit {
+			most := max((limit-kept)/others, min(limit, 1))
+			rank = func(part *[]T) int { return min(len(*part), most) }
+			break
+		}
+		kept += n
+	}
+	for _, part := range parts {
+		n := rank(part)
+		omitted += uint64(len(*part) - n)
+		*part = (*part)[:n]
+	}
+	return omitted
+}
 
 // TableResult is one table of results.
 type TableResult struct {

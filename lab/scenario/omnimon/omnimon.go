@@ -225,12 +225,18 @@ func linkFlows(e *score.Epoch, out score.Rows, network score.View) {
 		k, _, _ := strings.Cut(key, "/")
 		row := e.Published[flows][network][k]
 		if untagged, ok := row.Number("untagged-packets"); !ok || untagged > 0 {
-			out.Add(key, score.Leaves{untracked: score.Number(1)}).Optional = true
+			of := out[key]
+			if of == nil {
+				of = out.Add(key, score.Leaves{})
+				of.Optional = true
+			}
+			of.Leaves[untracked] = score.Number(1)
 		}
 	}
 }
 
-// untracked marks a flow that sent packets without a header, which the ground truth lacks.
+// untracked marks a flow that sent packets without a header, which the ground truth lacks, or that
+// may have sent some, because the results do not list it.
 const untracked = "untracked"
 
 // bounded returns the share of the published rows whose bounds contain the true number, without

@@ -252,7 +252,7 @@ func TestConfigure(t *testing.T) {
 	}
 	f := newFabric(t, 25, `{}`)
 	steady(f, 10_000)
-	s, err := f.h.Configure(`{"iterations": 3}`, network(), 0)
+	s, err := f.h.Configure(`{"iterations": 3, "victims": {"limit": 20000}}`, network(), 0)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -45,22 +45,24 @@ type HeavyHitters struct {
 	Share float64 `yaml:"share" default:"0.001" range:"0..1"`
 	// Packets is the least number of packets.
 	Packets uint64 `yaml:"packets" default:"100"`
-	// Limit is the largest number of rows of each device.
-	Limit int `yaml:"limit" default:"1000" range:"1.."`
+	// Limit is the largest number of rows of all switches: of each, those up to the same rank. Node
+	// "network" has as many again.
+	Limit int `yaml:"limit" default:"400" range:"1.."`
 }
 
 // HeavyChanges defines heavy changes.
 type HeavyChanges struct {
 	// Packets is the number of packets that a heavy change exceeds.
 	Packets uint64 `yaml:"packets" default:"100"`
-	// Limit is the largest number of rows of each device.
-	Limit int `yaml:"limit" default:"1000" range:"1.."`
+	// Limit is the largest number of rows of all switches: of each, those up to the same rank. Node
+	// "network" has as many again.
+	Limit int `yaml:"limit" default:"150" range:"1.."`
 }
 
 // Victims bounds the rows of flows that lost packets.
 type Victims struct {
-	// Limit is the largest number of rows.
-	Limit int `yaml:"limit" default:"20000" range:"1.."`
+	// Limit is the largest number of rows, those of the flows that lost the most packets.
+	Limit int `yaml:"limit" default:"600" range:"1.."`
 }
 
 // Division is in buckets per array; 0: the paper's share of the downstream encoders.

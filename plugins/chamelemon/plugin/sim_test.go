@@ -3,8 +3,10 @@
 package plugin
 
 import (
+	"cmp"
 	"math"
 	"strconv"
+	"strings"
 	"testing"
 
 	lab "github.com/netsketch/netsketch/internal/test/chamelemon"
@@ -57,6 +59,10 @@ func newSmall(tb testing.TB, seed uint64, config string) *fabric {
 }
 
 func newFabricOf(tb testing.TB, c lab.Config, config string) *fabric {
+	if !strings.Contains(config, `"victims"`) { // tests compare all victims
+		config = strings.Replace(cmp.Or(config, "{}"), "{", `{"victims": {"limit": 20000}, `, 1)
+		config = strings.Replace(config, ", }", "}", 1)
+	}
 	f := &fabric{tb: tb, bed: lab.New(c), config: config, applied: make(map[string][2]uint64)}
 	f.begin(nil)
 	for i := range edges {

@@ -227,6 +227,17 @@ func limit[T any](a *analysis, rows []T, most int) []T {
 	return rows[:most]
 }
 
+// cut bounds the rows of all views, each up to the same rank: the network's, the first, and those
+// of all switches, to a limit each. It counts the rows that it leaves out.
+func cut[T any](a *analysis, rows [][]T, most int) {
+	a.omitted += sdk.CutByRank(most, &rows[0])
+	switches := make([]*[]T, 0, len(rows)-1)
+	for i := range rows[1:] {
+		switches = append(switches, &rows[i+1])
+	}
+	a.omitted += sdk.CutByRank(most, switches...)
+}
+
 func (a *analysis) victimTable() (*table.Table, error) {
 	b := table.NewBuilder(victimList)
 	flows, rank := b.TextKey("flow"), b.Uint("state/rank")
@@ -348,8 +359,13 @@ func (a *analysis) hitterTable(views []*view) (*table.Table, error) {
 	head, flows, rank := newHead(b), b.TextKey("flow"), b.Uint("state/rank")
 	packets, exact, share := b.Uint("state/packets"), b.Bool("state/exact"), b.Float("state/share")
 	certain := b.Bool("state/certain")
-	for _, v := range views {
-		for i, h := range limit(a, v.hitters, a.config.HeavyHitters.Limit) {
+	hitters := make([][]sized, len(views))
+	for n, v := range views {
+		hitters[n] = v.hitters
+	}
+	cut(a, hitters, a.config.HeavyHitters.Limit)
+	for n, v := range views {
+		for i, h := range hitters[n] {
 			head.append(v)
 			flows.Append(keyText(h.raw))
 			rank.Append(uint64(i + 1))
@@ -368,8 +384,13 @@ func (a *analysis) changeTable(views []*view) (*table.Table, error) {
 	previous, current, delta, kind := b.Uint("state/previous"), b.Uint("state/current"), b.Int("state/delta"),
 		b.Text("state/kind")
 	certain := b.Bool("state/certain")
-	for _, v := range views {
-		for i, c := range limit(a, v.changes, a.config.HeavyChanges.Limit) {
+	changes := make([][]changed, len(views))
+	for n, v := range views {
+		changes[n] = v.changes
+	}
+	cut(a, changes, a.config.HeavyChanges.Limit)
+	for n, v := range views {
+		for i, c := range changes[n] {
 			head.append(v)
 			flows.Append(keyText(c.raw))
 			rank.Append(uint64(i + 1))

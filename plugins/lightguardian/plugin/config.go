@@ -107,9 +107,11 @@ type Rules struct {
 // Limits bound the rows of lists.
 type Limits struct {
 	// Flows is the number of flows: those with faults, then those with the most packets.
-	Flows int `yaml:"flows" default:"1000" range:"0..1000000"`
+	Flows int `yaml:"flows" default:"500" range:"0..1000000"`
+	// Hops is the number of flows with rows of their hops and delays, the first ones of flows.
+	Hops int `yaml:"hops" default:"100" range:"0..1000000"`
 	// Faults is the number of faults of flows at switches.
-	Faults int `yaml:"faults" default:"1000" range:"0..1000000"`
+	Faults int `yaml:"faults" default:"200" range:"0..1000000"`
 }
 
 // Validate returns the errors that tags cannot express, and converts the rules.

@@ -21,14 +21,14 @@ func TestCrowded(t *testing.T) {
 			s.sketches["leaf1"].Insert(fmt.Appendf(nil, "flow of %4d", i))
 		}
 		r := play(t, h, 7, s)
-		row := rows(t, r, summariesList)["leaf1"]
+		row := rows(t, r, summariesList)["leaf1 5-tuple"]
 		sizes := 0
 		for key := range rows(t, r, rangeList) {
 			if strings.HasPrefix(key, "leaf1 ") {
 				sizes++
 			}
 		}
-		if sizes > 0 != tc.sizes || row["entropy"] != nil != tc.entropy || row["flows"] != nil != tc.number {
+		if sizes > 0 != tc.sizes || row["entropy"] != nil != tc.entropy || row["distinct-flows"] != nil != tc.number {
 			t.Errorf("%d flows: %d ranges, %v", tc.flows, sizes, row)
 		}
 		text := fmt.Sprint(rows(t, r, alertList))

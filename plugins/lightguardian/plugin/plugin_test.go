@@ -45,7 +45,8 @@ func TestInterval(t *testing.T) {
 	expect(t, rows(t, out, summariesList), "leaf1 5-tuple", map[string]any{
 		"packets": 130, "distinct-flows": 2, "received": 1.0})
 	expect(t, rows(t, out, rangeList), "leaf1 64", map[string]any{"upper": 127, "flows": 1})
-	expect(t, rows(t, out, coverageList), "5 leaf1", map[string]any{"received-columns": simColumns, "final": false})
+	expect(t, rows(t, out, coverageList), "leaf1 0", map[string]any{"first-epoch": 5,
+		"received-columns": simColumns, "final": false})
 	tables, err := h.Query(sdk.RowKey{List: hopList, Keys: map[string]string{"flow": k.String(), "node": "leaf2"}})
 	if err != nil || len(tables) != 1 {
 		t.Fatalf("%v: %v", tables, err)
@@ -169,11 +170,13 @@ func TestLateReports(t *testing.T) {
 	late := sdk.LateReport{Epoch: 6, HostReport: e.Hosts[1]}
 	setData(e, late.Host, nil)
 	out := h.Analyze(e)
-	expect(t, rows(t, out, coverageList), "5 spine2", map[string]any{"received": 0.75, "late-columns": 0, "final": false})
+	expect(t, rows(t, out, coverageList), "spine2 0", map[string]any{"first-epoch": 5,
+		"received": 0.75, "late-columns": 0, "final": false})
 	e = simEpoch(t, h, 7, newSim(t), nil, nil)
 	e.Late = []sdk.LateReport{late}
 	out = h.Analyze(e)
-	expect(t, rows(t, out, coverageList), "5 spine2", map[string]any{"received": 1.0, "late-columns": 64, "final": false,
+	expect(t, rows(t, out, coverageList), "spine2 1", map[string]any{"first-epoch": 5,
+		"received": 1.0, "late-columns": 64, "final": false,
 		"final-epoch": 10})
 	e = simEpoch(t, h, 8, newSim(t), nil, nil)
 	e.Late = []sdk.LateReport{late}
@@ -181,8 +184,8 @@ func TestLateReports(t *testing.T) {
 	for n := uint64(9); n <= 10; n++ {
 		out = h.Analyze(simEpoch(t, h, n, newSim(t), nil, nil))
 	}
-	expect(t, rows(t, out, coverageList), "5 spine2", map[string]any{"final": true, "received": 1.0})
-	if _, ok := rows(t, h.Analyze(simEpoch(t, h, 11, nil, nil, nil)), coverageList)["5 spine2"]; ok {
+	expect(t, rows(t, out, coverageList), "spine2 4", map[string]any{"first-epoch": 5, "final": true, "received": 1.0})
+	if _, ok := rows(t, h.Analyze(simEpoch(t, h, 11, nil, nil, nil)), coverageList)["spine2 5"]; ok {
 		t.Error("a final interval stays")
 	}
 }
@@ -224,7 +227,8 @@ func TestRefined(t *testing.T) {
 		expect(t, rows(t, out, flowList), k.String(), stamp)
 		expect(t, rows(t, out, flowList), k.String(), map[string]any{"packets": 400, "lost-packets": 0})
 		expect(t, rows(t, out, hopList), k.String()+" spine1", stamp)
-		expect(t, rows(t, out, coverageList), "5 spine1", map[string]any{"final-epoch": 16, "received": want})
+		expect(t, rows(t, out, coverageList), "spine1 0", map[string]any{"first-epoch": 5,
+			"final-epoch": 16, "received": want})
 		if i == 3 {
 			expect(t, rows(t, out, hopList), k.String()+" spine1", map[string]any{"valid": true, "packets": 400})
 		}
@@ -302,7 +306,7 @@ func TestBadInput(t *testing.T) {
 			setData(e, "h1", test.data)
 			out := h.Analyze(e)
 			expect(t, rows(t, out, hostList), "h1", test.host)
-			expect(t, rows(t, out, coverageList), "5 leaf1", map[string]any{"received-columns": test.columns,
+			expect(t, rows(t, out, coverageList), "leaf1 0", map[string]any{"received-columns": test.columns,
 				"disagreeing-columns": map[bool]int{true: 1}[name == "disagreeing"]})
 			if name == "disagreeing" {
 				expect(t, rows(t, out, summariesList), "leaf1 5-tuple", map[string]any{"packets": 5 * simColumns})
@@ -375,9 +379,9 @@ func TestUnreached(t *testing.T) {
 		if number >= 8 && number <= 10 {
 			used, dropped = 0, simColumns
 		}
-		expect(t, rows(t, out, coverageList), interval+" spine1", map[string]any{"received-columns": used,
-			"unmeasured-sketchlets": dropped})
-		expect(t, rows(t, out, coverageList), interval+" spine2", map[string]any{"received-columns": simColumns,
+		expect(t, rows(t, out, coverageList), "spine1 0", map[string]any{"first-epoch": int(number) - 1,
+			"received-columns": used, "unmeasured-sketchlets": dropped})
+		expect(t, rows(t, out, coverageList), "spine2 0", map[string]any{"received-columns": simColumns,
 			"unmeasured-sketchlets": 0})
 		expect(t, rows(t, out, hopList), k.String()+" spine1", map[string]any{"valid": used > 0})
 		expect(t, rows(t, out, summaryList), "", map[string]any{"faults": 0})

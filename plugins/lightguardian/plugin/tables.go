@@ -55,9 +55,20 @@ func (p *Plugin) publish(ctx context.Context, r *run) (*sdk.Results, error) {
 
 // listed returns the flows of each list: the first flows, and the flows that clients watch.
 func (r *run) listed() map[string][]*flowState {
-	first := limit(r, r.flows, r.config.Limits.Flows)
 	out := map[string][]*flowState{}
-	for _, list := range []string{flowList, hopList, delayList} {
+	for list, most := range map[string]int{flowList: r.config.Limits.Flows, hopList: r.config.Limits.Hops,
+		delayList: r.config.Limits.Hops} {
+		first := r.flows[:min(len(r.flows), most)]
+		for _, f := range r.flows[len(first):] {
+			switch list {
+			case flowList:
+				r.omitted++
+			case hopList:
+				r.omitted += uint64(len(f.hops))
+			case delayList:
+				r.omitted += f.delays()
+			}
+		}
 		out[list] = slices.Clone(first)
 		seen := map[flow.Key]bool{}
 		for _, f := range first {
@@ -80,6 +91,18 @@ func (r *run) listed() map[string][]*flowState {
 		}
 	}
 	return out
+}
+
+// delays returns the number of ranges of delays with packets of the flow, over all hops.
+func (f *flowState) delays() (n uint64) {
+	for i := range f.hops {
+		for _, packets := range f.hops[i].Delays {
+			if packets > 0 {
+				n++
+			}
+		}
+	}
+	return n
 }
 
 // asked returns the flow that a client requested; nil if the text is no flow, or if its path and
@@ -344,8 +367,9 @@ func (r *run) rangeTable() (*table.Table, error) {
 // final.
 func (p *Plugin) coverageTable(r *run) (*table.Table, error) {
 	b := table.NewBuilder(coverageList)
-	first, names := b.UintKey("first-epoch"), b.TextKey("node")
-	last, end, final := b.Uint("state/last-epoch"), b.Uint("state/final-epoch"), b.Bool("state/final")
+	names, age := b.TextKey("node"), b.UintKey("age")
+	first, last, end, final := b.Uint("state/first-epoch"), b.Uint("state/last-epoch"),
+		b.Uint("state/final-epoch"), b.Bool("state/final")
 	columns, received, share := b.Uint("state/columns"), b.Uint("state/received-columns"), b.Float("state/received")
 	late, disagreeing := b.Uint("state/late-columns"), b.Uint("state/disagreeing-columns")
 	unmeasured := b.Uint("state/unmeasured-sketchlets")
@@ -359,8 +383,9 @@ func (p *Plugin) coverageTable(r *run) (*table.Table, error) {
 			if c == nil {
 				c = &column{}
 			}
-			first.Append(i.first)
 			names.Append(name)
+			age.Append(r.number - i.number)
+			first.Append(i.first)
 			last.Append(i.last)
 			end.Append(i.lastReports())
 			final.Append(r.epoch.Number >= i.lastReports())

@@ -445,6 +445,7 @@ type traffic struct {
 	untracked, foreign   uint64 // packets of flows that no report has
 	headerless           uint64 // packets that hosts received without a header
 	inexact              uint64 // flows
+	rows                 uint64 // rows of flows, hops and flows of links without limits
 	links                []load
 	completions          [65]uint64 // completions by the logarithm of the duration, rounded up
 	top                  []*published
@@ -467,6 +468,8 @@ type published struct {
 	lossy  *analysis.LossyFlow // nil: the flow has no known losses
 	text   string              // text of the flow in the path of a client; empty: the canonical text
 	reason string              // reason for which the flow's values at its source are unknown
+	// reported: a report has the flow.
+	reported bool
 }
 
 // volume returns the packets and bytes that the source sent of a flow, with and without a header.
@@ -524,9 +527,11 @@ func (r *run) summarize() *traffic {
 	if r.result == nil {
 		return out
 	}
+	ofLink := r.config.Limits.LinkFlows
+	ofLink = max(ofLink/max(len(r.network.links), 1), min(ofLink, 1))
 	shares := make([]subtotal, r.result.Workers())
 	for i := range shares {
-		shares[i].run, shares[i].links = r, make([]load, len(r.network.links))
+		shares[i].run, shares[i].links, shares[i].ofLink = r, make([]load, len(r.network.links)), ofLink
 	}
 	r.result.Each(func(worker int, f *analysis.Flow) {
 		s := &shares[worker]
@@ -536,7 +541,7 @@ func (r *run) summarize() *traffic {
 		}
 		if len(out.watched) > 0 {
 			if w := out.watched[f.Key]; w != nil {
-				w.Flow, w.reason = *f, ""
+				w.Flow, w.reason, w.reported = *f, "", true
 			}
 		}
 	})
@@ -554,7 +559,7 @@ func (r *run) summarize() *traffic {
 	}
 	var top top
 	for i := range shares {
-		out.add(&shares[i].traffic, r.config.Limits.LinkFlows)
+		out.add(&shares[i].traffic, ofLink)
 		for j := range shares[i].top {
 			top.add(&shares[i].top[j], r.config.Limits.Flows)
 		}
@@ -565,7 +570,7 @@ func (r *run) summarize() *traffic {
 		slices.SortFunc(out.links[i].top, largest)
 	}
 	for i := range top {
-		out.top = append(out.top, &published{Flow: top[i].Flow, lossy: lossy[top[i].Key]})
+		out.top = append(out.top, &published{Flow: top[i].Flow, lossy: lossy[top[i].Key], reported: true})
 	}
 	for n := range r.hosts {
 		c := &r.hosts[n].summary.Counters
@@ -580,7 +585,8 @@ func (r *run) summarize() *traffic {
 type subtotal struct {
 	*run
 	traffic
-	top top
+	top    top
+	ofLink int // flows that each link has
 }
 
 // flow adds a flow to the totals.
@@ -593,6 +599,7 @@ func (s *subtotal) flow(f *analysis.Flow) {
 	if f.Sent[wire.FinRst] > 0 {
 		s.completions[bits.Len64(f.Age)]++
 	}
+	s.rows += 1 + uint64(len(f.Path.Hops))
 	sent := analysis.Bounds{Low: int64(packets), High: int64(packets)}
 	s.top.add(&ranked{*f, amount{packets: sent}}, s.config.Limits.Flows)
 }
@@ -622,7 +629,8 @@ func (s *subtotal) link(f *analysis.Flow, hop int, lost analysis.Bounds, bytes i
 	l.inexact = l.inexact || !s.result.AllSent(f)
 	l.undetermined, l.lossy = l.undetermined || !exact, l.lossy || lacksPackets(f)
 	if v.packets.High > 0 {
-		l.top.add(&ranked{*f, v}, s.config.Limits.LinkFlows)
+		s.rows++
+		l.top.add(&ranked{*f, v}, s.ofLink)
 	}
 }
 
@@ -634,7 +642,7 @@ func (s *subtotal) inexactFlow(f *analysis.Flow, l *analysis.LossyFlow, watched 
 		s.lost += uint64(f.Lost[wire.Packets])
 	}
 	if w := watched[f.Key]; w != nil {
-		w.Flow, w.lossy, w.reason = *f, l, ""
+		w.Flow, w.lossy, w.reason, w.reported = *f, l, "", true
 	}
 }
 
@@ -668,7 +676,7 @@ func (s *subtotal) unplaced(f *analysis.Flow, watched map[flow.Key]*published) {
 // add adds the totals and links of a worker; linkFlows bounds the flows of a link.
 func (t *traffic) add(s *traffic, linkFlows int) {
 	t.packets, t.bytes, t.lost = t.packets+s.packets, t.bytes+s.bytes, t.lost+s.lost
-	t.untagged, t.inexact = t.untagged+s.untagged, t.inexact+s.inexact
+	t.untagged, t.inexact, t.rows = t.untagged+s.untagged, t.inexact+s.inexact, t.rows+s.rows
 	for i, n := range s.completions {
 		t.completions[i] += n
 	}
@@ -740,11 +748,11 @@ func lostBefore(f *analysis.LossyFlow, elements int) (packets analysis.Bounds, b
 	return packets, bytes, exact
 }
 
-// watched returns the flows that clients subscribe to, without values.
+// watched returns the flows that clients subscribe to, or to their hops, without values.
 func (r *run) watched() map[flow.Key]*published {
 	out := map[flow.Key]*published{}
 	for _, row := range r.epoch.Watched {
-		if row.List != flowList {
+		if row.List != flowList && row.List != hopList {
 			continue
 		}
 		key, err := flow.Parse(flow.FiveTuple, row.Keys["flow"])

@@ -72,13 +72,16 @@ type Configuration struct {
 // Limits bound the rows of lists.
 type Limits struct {
 	// Flows is the number of flows, those with the most packets.
-	Flows int `yaml:"flows" default:"1000" range:"0..1000000"`
+	Flows int `yaml:"flows" default:"200" range:"0..1000000"`
+	// Hops is the number of flows with rows of their hops, the first ones of flows.
+	Hops int `yaml:"hops" default:"40" range:"0..1000000"`
 	// Losses is the number of losses of flows at switches and links, the largest first.
-	Losses int `yaml:"losses" default:"10000" range:"0..1000000"`
-	// LinkFlows is the number of flows of each link, those with the most packets.
-	LinkFlows int `yaml:"link-flows" default:"10" range:"0..1000"`
+	Losses int `yaml:"losses" default:"200" range:"0..1000000"`
+	// LinkFlows is the number of flows of all links together: divided by the number of links, it is
+	// how many each link has, at least 1, those with the most packets.
+	LinkFlows int `yaml:"link-flows" default:"500" range:"0..1000000"`
 	// Results is the number of results of each query.
-	Results int `yaml:"results" default:"1000" range:"1..1000000"`
+	Results int `yaml:"results" default:"200" range:"1..1000000"`
 }
 
 // Query is a query of the configuration.

@@ -46,6 +46,7 @@ const (
 
 // withdrawal is an epoch whose results are not exact although they were published as exact.
 type withdrawal struct {
+	Index  uint8 // of its row, below maxWithdrawn
 	Epoch  uint64
 	Found  uint64 // epoch that showed the late packets
 	Reason string
@@ -105,11 +106,9 @@ func (h *history) withdraw(r *run) {
 		}
 		if i := slices.Index(h.Exact, l.epoch); i >= 0 {
 			h.Exact = slices.Delete(h.Exact, i, i+1)
-			h.Withdrawn = append(h.Withdrawn, withdrawal{l.epoch, number, alert.Clip(l.reason)})
+			h.add(withdrawal{Epoch: l.epoch, Found: number, Reason: alert.Clip(l.reason)})
 		}
 	}
-	slices.SortFunc(h.Withdrawn, func(a, b withdrawal) int { return cmp.Compare(a.Epoch, b.Epoch) })
-	h.Withdrawn = h.Withdrawn[max(0, len(h.Withdrawn)-maxWithdrawn):]
 	delivered := r.delivered()
 	for _, name := range h.Delivered {
 		if _, ok := slices.BinarySearch(delivered, name); !ok {
@@ -163,10 +162,15 @@ func (h *history) check() error {
 	if len(h.Exact) > maxExact || len(h.Withdrawn) > maxWithdrawn || len(h.Held) > settleEpochs+1 {
 		return fmt.Errorf("%d exact, %d withdrawn and %d held epochs", len(h.Exact), len(h.Withdrawn), len(h.Held))
 	}
-	for i := 1; i < len(h.Withdrawn); i++ {
-		if h.Withdrawn[i-1].Epoch >= h.Withdrawn[i].Epoch {
-			return fmt.Errorf("withdrawn epoch %d after %d", h.Withdrawn[i].Epoch, h.Withdrawn[i-1].Epoch)
+	var used [maxWithdrawn]bool
+	for i, w := range h.Withdrawn {
+		if i > 0 && h.Withdrawn[i-1].Epoch >= w.Epoch {
+			return fmt.Errorf("withdrawn epoch %d after %d", h.Withdrawn[i-1].Epoch, w.Epoch)
 		}
+		if w.Index >= maxWithdrawn || used[w.Index] {
+			return fmt.Errorf("index %d of withdrawn epoch %d", w.Index, w.Epoch)
+		}
+		used[w.Index] = true
 	}
 	return nil
 }
@@ -226,10 +230,29 @@ func (h *history) hold(r *run, tables []*table.Table, answers []*answer) (out []
 	return out
 }
 
+// add adds a withdrawn epoch, in a free row or that of the oldest epoch.
+func (h *history) add(w withdrawal) {
+	if len(h.Withdrawn) == maxWithdrawn {
+		if w.Epoch < h.Withdrawn[0].Epoch {
+			return
+		}
+		w.Index = h.Withdrawn[0].Index
+		h.Withdrawn = h.Withdrawn[1:]
+	} else {
+		for slices.ContainsFunc(h.Withdrawn, func(o withdrawal) bool { return o.Index == w.Index }) {
+			w.Index++
+		}
+	}
+	h.Withdrawn = append(h.Withdrawn, w)
+	slices.SortFunc(h.Withdrawn, func(a, b withdrawal) int { return cmp.Compare(a.Epoch, b.Epoch) })
+}
+
 func (h *history) table() (*table.Table, error) {
 	b := table.NewBuilder(withdrawalList)
-	epoch, found, reason := b.UintKey("epoch"), b.Uint("state/found-in"), b.Text("state/reason")
+	index, epoch, found, reason := b.UintKey("index"), b.Uint("state/withdrawn-epoch"), b.Uint("state/found-in"),
+		b.Text("state/reason")
 	for _, w := range h.Withdrawn {
+		index.Append(uint64(w.Index))
 		epoch.Append(w.Epoch)
 		found.Append(w.Found)
 		reason.Append(w.Reason)

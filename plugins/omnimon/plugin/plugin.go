@@ -88,7 +88,7 @@ func (p *Plugin) Describe() sdk.Description {
 		Lists: []sdk.List{
 			{Path: summaryList, Summary: "totals of the network"},
 			{Path: flowList, Summary: "a flow from its source to its destination", Watchable: true},
-			{Path: hopList, Summary: "a flow at one switch of its path"},
+			{Path: hopList, Summary: "a flow at one switch of its path", Watchable: true},
 			{Path: lossList, Summary: "packets that a flow lost at a switch or link"},
 			{Path: switchList, Summary: "load and lost packets of a switch"},
 			{Path: linkList, Summary: "load and lost packets of a directed link"},

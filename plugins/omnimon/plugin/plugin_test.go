@@ -31,7 +31,7 @@ func TestExact(t *testing.T) {
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			h := start(t, `{"limits": {"flows": 1000}}`)
+			h := start(t, allRows)
 			s := newSim(t, 5, 0, nil)
 			s.drop = tt.drop(s)
 			indexes := [4]uint32{}
@@ -249,7 +249,7 @@ func TestLinkFlows(t *testing.T) {
 		}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			h := start(t, `{"limits": {"flows": 1000}}`)
+			h := start(t, allRows)
 			s := newSim(t, 5, 0, nil)
 			s.drop = tt.drop(s)
 			indexes := [4]uint32{}
@@ -294,7 +294,7 @@ func TestOtherRoutes(t *testing.T) {
 					d.Forwarding = nil
 				}
 			}
-			h := sdktest.Start(t, New(), sdktest.Options{Network: network, Config: `{"single-path": true}`})
+			h := sdktest.Start(t, New(), sdktest.Options{Network: network, Config: `{"single-path": true, ` + allRows[1:]})
 			numbers := numbersOf(t, h.Settings())
 			s := newSim(t, 5, 60, drop)
 			if len(s.lost) == 0 {
@@ -630,7 +630,7 @@ func TestWithdrawals(t *testing.T) {
 		number  uint64
 		change  func(e *sdk.Epoch)
 		settled string // why the epoch four before is not exact; "exact" if it is
-		want    string // withdrawn epochs, with the epoch that showed it
+		want    string // withdrawn epochs by index, with the epoch that showed it
 	}{
 		{19, func(e *sdk.Epoch) { *e = *newSim(t, 19, 100, never).epoch(numbers) }, "no epoch", ""},
 		{20, nil, "no epoch", ""},
@@ -638,17 +638,18 @@ func TestWithdrawals(t *testing.T) {
 		{22, func(e *sdk.Epoch) { e.AccuracyWarnings = []sdk.AccuracyWarning{{Reason: "unread"}} }, "no epoch", ""},
 		{23, nil, "exact", ""}, // 19 had no losses
 		{24, func(e *sdk.Epoch) { e.Late = []sdk.LateReport{lateReport(22, 0)} }, "exact", ""},
-		{25, func(e *sdk.Epoch) { e.Late = []sdk.LateReport{lateReport(22, 3)} }, "at host h2 after", "20 25"},
-		{26, nil, "all devices: unread", "20 25"},
-		{27, func(e *sdk.Epoch) { e.LateWarnings = lateAt(22, 23) }, "leaf1: 2 packets arrived after it was read", "20 25"},
-		{28, nil, "exact", "20 25"},
-		{29, func(e *sdk.Epoch) { e.LateWarnings = lateAt(24, 23) }, "exact", "20 25, 24 29"},
-		{25, nil, "no epoch", "20 25, 24 29"}, // the collector's clock went back
+		{25, func(e *sdk.Epoch) { e.Late = []sdk.LateReport{lateReport(22, 3)} }, "at host h2 after", "0: 20 25"},
+		{26, nil, "all devices: unread", "0: 20 25"},
+		{27, func(e *sdk.Epoch) { e.LateWarnings = lateAt(22, 23) }, "leaf1: 2 packets arrived after it was read",
+			"0: 20 25"},
+		{28, nil, "exact", "0: 20 25"},
+		{29, func(e *sdk.Epoch) { e.LateWarnings = lateAt(24, 23) }, "exact", "0: 20 25, 1: 24 29"},
+		{25, nil, "no epoch", "0: 20 25, 1: 24 29"}, // the collector's clock went back
 		{26, func(e *sdk.Epoch) { e.Hosts[2].Data = newSim(t, 26, 0, never).lateCounts(2, numbers) }, "no epoch",
-			"20 25, 24 29"},
-		{27, nil, "no epoch", "20 25, 24 29"},
-		{28, nil, "no epoch", "20 25, 24 29"},
-		{29, nil, "at host h3 after", "20 25, 24 29"},
+			"0: 20 25, 1: 24 29"},
+		{27, nil, "no epoch", "0: 20 25, 1: 24 29"},
+		{28, nil, "no epoch", "0: 20 25, 1: 24 29"},
+		{29, nil, "at host h3 after", "0: 20 25, 1: 24 29"},
 	} {
 		e := newSim(t, tt.number, 100, lossy).epoch(numbers)
 		if tt.change != nil {
@@ -663,13 +664,13 @@ func TestWithdrawals(t *testing.T) {
 		got := ""
 		withdrawn := sdktest.Rows(t, out, withdrawalList)
 		for _, k := range slices.Sorted(maps.Keys(withdrawn)) {
-			got += fmt.Sprintf(", %s %v", k, withdrawn[k]["found-in"])
+			got += fmt.Sprintf(", %s: %v %v", k, withdrawn[k]["withdrawn-epoch"], withdrawn[k]["found-in"])
 		}
 		if got = strings.TrimPrefix(got, ", "); got != tt.want {
 			t.Errorf("epoch %d: withdrawn %q; want %q", tt.number, got, tt.want)
 		}
 	}
-	if row := sdktest.Rows(t, out, withdrawalList)["24"]; row["reason"] != "leaf1: 2 packets arrived after it was read" {
+	if row := sdktest.Rows(t, out, withdrawalList)["1"]; row["reason"] != "leaf1: 2 packets arrived after it was read" {
 		t.Errorf("epoch 24: %v", row)
 	}
 	again := sdktest.Start(t, New(), sdktest.Options{Network: simNetwork(), State: out.State})
@@ -679,6 +680,66 @@ func TestWithdrawals(t *testing.T) {
 	}
 	if row := sdktest.Rows(t, out, settledList)[""]; row["exact"] != false {
 		t.Errorf("after a restart: %v", row)
+	}
+}
+
+// The rows that limits leave out are counted, and those of watched flows are published in addition.
+func TestOmittedRows(t *testing.T) {
+	lossy := func(e string) bool { return e == "leaf2/3~h3" || e == "spine1/2~leaf2/1" }
+	play := func(config string, watched ...sdk.RowKey) (rows int, omitted uint64, out *sdk.Results) {
+		h := start(t, config)
+		numbers := numbersOf(t, h.Settings())
+		e := newSim(t, 5, 200, lossy).epoch(numbers)
+		e.Watched = watched
+		out = h.Analyze(e)
+		for _, list := range []string{flowList, hopList, linkFlowList, lossList} {
+			rows += len(sdktest.Rows(t, out, list))
+		}
+		return rows, sdktest.Rows(t, out, summaryList)[""]["omitted-rows"].(uint64), out
+	}
+	all, omitted, out := play(`{"limits": {"flows": 1000, "hops": 1000, "link-flows": 100000}}`)
+	if omitted != 0 {
+		t.Errorf("%d of %d rows are left out without limits", omitted, all)
+	}
+	last := sdk.RowKey{List: flowList}
+	for key, row := range sdktest.Rows(t, out, flowList) { // no longer listed with limits
+		if row["packets"] == uint64(1) {
+			last.Keys = map[string]string{"flow": key}
+		}
+	}
+	ends := strings.Split(last.Keys["flow"], ",")
+	silent := sdk.RowKey{List: hopList, Keys: map[string]string{"flow": ends[0] + "," + ends[1] + ",udp,1,2"}}
+	limits := `{"limits": {"flows": 20, "hops": 5, "losses": 3, "link-flows": 48}}`
+	some, omitted, out := play(limits)
+	if n := len(sdktest.Rows(t, out, linkFlowList)); some+int(omitted) != all || n != 48 {
+		t.Errorf("%d rows of %d are published, 48 of them expected in link-flows and %d found, and %d left out", some,
+			all, n, omitted)
+	}
+	more, left, out := play(limits, last, silent)
+	if row := sdktest.Rows(t, out, flowList)[last.Keys["flow"]]; row == nil || more <= some || left >= omitted ||
+		len(sdktest.Rows(t, out, flowList)) != 22 || more-some+int(left) != int(omitted)+1+3 {
+		t.Errorf("with two watched flows %d rows for %d, and %d left out for %d: %v", more, some, left, omitted, row)
+	}
+}
+
+// A withdrawn epoch keeps its row. If all rows are used, a newer epoch takes that of the oldest.
+func TestRowsOfWithdrawals(t *testing.T) {
+	h := &history{}
+	for n := range uint64(maxWithdrawn) {
+		h.add(withdrawal{Epoch: 1000 - n})
+	}
+	before := slices.Clone(h.Withdrawn) // from 901 on
+	h.add(withdrawal{Epoch: 1001})
+	h.add(withdrawal{Epoch: 900}) // older than all
+	if want := append(before[1:], withdrawal{Index: maxWithdrawn - 1, Epoch: 1001}); !slices.Equal(h.Withdrawn, want) {
+		t.Errorf("got %v, want %v", h.Withdrawn, want)
+	}
+	if err := h.check(); err != nil {
+		t.Error(err)
+	}
+	h.Withdrawn[1].Index = h.Withdrawn[0].Index
+	if h.check() == nil {
+		t.Error("two rows have the same index")
 	}
 }
 
@@ -718,7 +779,7 @@ func TestSettledEpochs(t *testing.T) {
 
 // Numbers stay with their hosts across restarts, and a watched flow has a row without packets.
 func TestState(t *testing.T) {
-	h := start(t, `{"limits": {"flows": 0}}`)
+	h := start(t, `{"limits": {"flows": 0, "hops": 0}}`)
 	numbers := numbersOf(t, h.Settings())
 	s := newSim(t, 5, 50, never)
 	out := h.Analyze(s.epoch(numbers))

@@ -267,8 +267,15 @@ func numbersOf(t *testing.T, s sdk.Settings) []int {
 	return numbers
 }
 
+// allRows publishes the hops of all flows of a simulated network, and ten flows of each of its 16
+// links.
+const allRows = `{"limits": {"flows": 1000, "hops": 1000, "link-flows": 160}}`
+
 func start(t *testing.T, config string) *sdktest.Harness {
 	t.Helper()
+	if config == "" {
+		config = allRows
+	}
 	return sdktest.Start(t, New(), sdktest.Options{Config: config, Network: simNetwork()})
 }
 

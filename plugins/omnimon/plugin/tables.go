@@ -51,10 +51,10 @@ func (r *run) builder(list string) *table.Builder {
 }
 
 // lossTables builds the tables of losses.
-func (r *run) lossTables(flows []*published) (out []*table.Table, err error) {
+func (r *run) lossTables(flows, hops []*published) (out []*table.Table, err error) {
 	for _, build := range []func() (*table.Table, error){
 		func() (*table.Table, error) { return r.flowTable(flows) },
-		func() (*table.Table, error) { return r.hopTable(flows) },
+		func() (*table.Table, error) { return r.hopTable(hops) },
 		r.lossTable, r.switchTable, r.linkTable, r.linkFlowTable,
 	} {
 		t, err := build()
@@ -70,26 +70,31 @@ func (r *run) lossTables(flows []*published) (out []*table.Table, err error) {
 func (r *run) publish(p *Plugin) (*sdk.Results, error) {
 	out := &sdk.Results{}
 	flows := slices.DeleteFunc(r.traffic.top, func(f *published) bool { return r.traffic.watched[f.Key] != nil })
-	flows = append(flows, slices.SortedFunc(maps.Values(r.traffic.watched), func(a, b *published) int {
+	watched := slices.SortedFunc(maps.Values(r.traffic.watched), func(a, b *published) int {
 		return a.Key.Compare(b.Key)
-	})...)
+	})
+	hops := slices.Concat(flows[:min(len(flows), r.config.Limits.Hops)], watched)
+	flows = append(flows, watched...)
+	incomplete := func(flows []*published) []*published {
+		return slices.DeleteFunc(slices.Clone(flows), func(f *published) bool {
+			return f.reason != "" || !lacksPackets(&f.Flow)
+		})
+	}
 	answers := r.answers(p.queries())
 	// Losses are published now as provisional, and again with their values when the epoch is settled.
 	later := *r
 	later.settling = true
-	held, err := later.lossTables(slices.DeleteFunc(slices.Clone(flows), func(f *published) bool {
-		return f.reason != "" || !lacksPackets(&f.Flow)
-	}))
+	held, err := later.lossTables(incomplete(flows), incomplete(hops))
 	if err != nil {
 		return nil, err
 	}
 	answers = p.results.hold(r, held, answers)
-	tables, err := r.lossTables(flows)
+	tables, err := r.lossTables(flows, hops)
 	if err != nil {
 		return nil, err
 	}
 	out.Events = alertEvents(p.alerts.Update(r.epoch, r.problems))
-	out.Add(r.summaryTable(p.alerts.Active()))
+	out.Add(r.summaryTable(p.alerts.Active(), r.omitted(flows, hops)))
 	out.Add(r.hostTable())
 	out.Add(r.completionTable())
 	out.Add(p.alerts.Table(alertList, severity))
@@ -203,7 +208,31 @@ func appendFlow(to *table.TextAppender, f *published) {
 // known appends a number that cannot be negative, if it is known.
 func known(a *table.UintAppender, v int64, ok bool) { a.AppendIf(uint64(v), ok && v >= 0) }
 
-func (r *run) summaryTable(active uint64) (*table.Table, error) {
+// omitted returns how many rows limits leave out of the tables of the newest epoch, which list
+// these flows and hops.
+func (r *run) omitted(flows, hops []*published) uint64 {
+	if r.result == nil {
+		return 0
+	}
+	_, losses := r.losses()
+	out := r.traffic.rows + uint64(losses)
+	for _, f := range flows {
+		if f.reported {
+			out--
+		}
+	}
+	for _, f := range hops {
+		if f.reported {
+			out -= uint64(len(f.Path.Hops))
+		}
+	}
+	for i := range r.traffic.links {
+		out -= uint64(len(r.traffic.links[i].top))
+	}
+	return out
+}
+
+func (r *run) summaryTable(active, omitted uint64) (*table.Table, error) {
 	b := table.NewBuilder(summaryList)
 	one := func(name string, v uint64) { b.Uint("state/" + name).Append(v) }
 	reason := r.reason()
@@ -257,6 +286,7 @@ func (r *run) summaryTable(active uint64) (*table.Table, error) {
 	one("analysis-time", uint64(r.elapsed))
 	one("warnings", uint64(len(r.inexact)))
 	one("active-alerts", active)
+	one("omitted-rows", omitted)
 	return b.Table()
 }
 
@@ -393,7 +423,8 @@ func (r *run) lossTable() (*table.Table, error) {
 	if r.result == nil {
 		return b.Table()
 	}
-	for _, l := range r.losses() {
+	losses, _ := r.losses()
+	for _, l := range losses {
 		keys.AppendText(&l.flow.Key)
 		name, k := r.network.element(l.flow.Path, l.at)
 		location.Append(name)
@@ -418,7 +449,7 @@ type loss struct {
 
 // losses are the largest possible losses of flows. Possible losses of an open flow on the link to
 // its destination are left out, because the packets may have arrived.
-func (r *run) losses() (out []loss) {
+func (r *run) losses() (out []loss, omitted int) {
 	for _, flows := range [][]analysis.LossyFlow{r.result.Lossy, r.result.Open} {
 		for i := range flows {
 			f := &flows[i]
@@ -432,7 +463,8 @@ func (r *run) losses() (out []loss) {
 	slices.SortStableFunc(out, func(a, b loss) int {
 		return cmp.Or(cmp.Compare(b.Packets.Low, a.Packets.Low), cmp.Compare(b.Packets.High, a.Packets.High))
 	})
-	return out[:min(len(out), r.config.Limits.Losses)]
+	listed := min(len(out), r.config.Limits.Losses)
+	return out[:listed], len(out) - listed
 }
 
 func (r *run) switchTable() (*table.Table, error) {
@@ -527,6 +559,9 @@ func (r *run) linkFlowTable() (*table.Table, error) {
 	determined := b.Bool("state/determined")
 	for i := range r.network.links {
 		for n, f := range r.traffic.links[i].top {
+			if r.settling && !lacksPackets(&f.Flow) {
+				continue // the row of the newest epoch was settled
+			}
 			names.Append(r.network.links[i].name)
 			keys.AppendText(&f.Key)
 			rank.Append(uint64(n + 1))

@@ -107,12 +107,15 @@ type Node struct {
 
 // Limits bound the rows of lists.
 type Limits struct {
-	// Flows is the number of flows with their latencies, those with the most packets.
-	Flows int `yaml:"flows" default:"1000" range:"0..1000000"`
+	// Flows is the number of flows, those with the most packets.
+	Flows int `yaml:"flows" default:"500" range:"0..1000000"`
+	// Latencies is the number of flows with rows of their latencies, those with the most packets.
+	Latencies int `yaml:"latencies" default:"100" range:"0..1000000"`
 	// Inflations is the number of flows at switches with the most inflated latencies.
-	Inflations int `yaml:"inflations" default:"1000" range:"0..1000000"`
-	// SwitchFlows is the number of heavy hitters and heavy changes of each host and switch.
-	SwitchFlows int `yaml:"switch-flows" default:"100" range:"0..100000"`
+	Inflations int `yaml:"inflations" default:"200" range:"0..1000000"`
+	// SwitchFlows is the number of heavy hitters, and of heavy changes, of all hosts and switches: of
+	// each, those up to the same rank. The network has as many again.
+	SwitchFlows int `yaml:"switch-flows" default:"200" range:"0..100000"`
 	// Foreign is the number of switches that the plugin does not configure, those with the most
 	// packets.
 	Foreign int `yaml:"foreign" default:"1000" range:"0..100000"`

@@ -45,15 +45,23 @@ func (p *Plugin) publish(ctx context.Context, r *interval) (*sdk.Results, error)
 	out := &sdk.Results{}
 	all := heaviest(r.flows)
 	flows, latencies := r.watched()
-	for _, f := range all[:min(len(all), r.config.Limits.Flows)] {
+	for key, f := range flows {
+		latencies[key] = cmp.Or(latencies[key], f)
+	}
+	for _, f := range limit(r, all, r.config.Limits.Flows) {
 		if flows[f.key] == nil {
 			flows[f.key] = f
 		}
 	}
 	listed := heaviest(flows)
-	for _, f := range listed {
+	for _, f := range all[:min(len(all), r.config.Limits.Latencies)] {
 		if latencies[f.key] == nil {
 			latencies[f.key] = f
+		}
+	}
+	for _, f := range all {
+		if latencies[f.key] == nil {
+			r.omitted += uint64(len(r.listed(f.path)))
 		}
 	}
 	r.switches = r.states()

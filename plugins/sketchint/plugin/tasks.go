@@ -42,11 +42,24 @@ func (e elements) add(names []string, h hitter) {
 	}
 }
 
-// sort orders each element's flows, the largest first, and leaves out those beyond the limit.
+// sort orders each element's flows, the largest first, and leaves out those beyond the limit: the
+// network's, and those of all hosts and switches together.
 func (e elements) sort(r *interval, size func(h hitter) uint32) {
+	var network, others []*[]hitter
+	rows := make(map[string]*[]hitter, len(e))
 	for name, flows := range e {
 		slices.SortFunc(flows, func(a, b hitter) int { return cmp.Or(cmp.Compare(size(b), size(a)), a.key.Compare(b.key)) })
-		e[name] = limit(r, flows, r.config.Limits.SwitchFlows)
+		rows[name] = &flows
+		if name == networkElement {
+			network = append(network, &flows)
+		} else {
+			others = append(others, &flows)
+		}
+	}
+	r.omitted += sdk.CutByRank(r.config.Limits.SwitchFlows, network...)
+	r.omitted += sdk.CutByRank(r.config.Limits.SwitchFlows, others...)
+	for name, flows := range rows {
+		e[name] = *flows
 	}
 }
 

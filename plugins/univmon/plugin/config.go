@@ -133,8 +133,9 @@ type Threshold struct {
 	Share float64 `yaml:"share" default:"0.005" range:">0..1"`
 	// Packets is the least number of packets.
 	Packets float64 `yaml:"packets" default:"1" range:"0.."`
-	// Limit is the largest number of rows of each device and dimension.
-	Limit int `yaml:"limit" default:"1000" range:"1.."`
+	// Limit is the largest number of rows of all nodes and dimensions: of each, those up to the same
+	// rank. Node "network" has as many again.
+	Limit int `yaml:"limit" default:"500" range:"1.."`
 	// Capacity is the packets per second of a link. If it is not 0, the whole is what the link can
 	// carry in an epoch instead of the packets that were counted.
 	Capacity float64 `yaml:"capacity" default:"0" range:"0.."`
@@ -154,8 +155,8 @@ type Icebergs struct {
 	Share float64 `yaml:"share" range:">0..1" required:"the least share of the packets, such as 0.005"`
 	// Packets is the least number of packets.
 	Packets float64 `yaml:"packets" default:"0" range:"0.."`
-	// Limit is the largest number of rows of each dimension.
-	Limit int `yaml:"limit" default:"1000" range:"1.."`
+	// Limit is the largest number of rows of all dimensions, of each those up to the same rank.
+	Limit int `yaml:"limit" default:"500" range:"1.."`
 	// Capacity is the packets per second of a link. If it is not 0, the share is of what the link can
 	// carry in an epoch.
 	Capacity float64 `yaml:"capacity" default:"0" range:"0.."`
@@ -167,8 +168,9 @@ type HeavyChanges struct {
 	Share float64 `yaml:"share" default:"0.01" range:">0..1"`
 	// Packets is the least number of packets.
 	Packets float64 `yaml:"packets" default:"20" range:"0.."`
-	// Limit is the largest number of rows of each device and dimension.
-	Limit int `yaml:"limit" default:"1000" range:"1.."`
+	// Limit is the largest number of rows of all nodes and dimensions: of each, those up to the same
+	// rank. Node "network" has as many again.
+	Limit int `yaml:"limit" default:"200" range:"1.."`
 }
 
 // Victims defines DDoS victims.

@@ -97,6 +97,20 @@ func limit[T any](a *analysis, rows []T, most int) []T {
 	return rows[:most]
 }
 
+// cut bounds the flows of all results, each up to the same rank: the network's, and those of all
+// nodes, to a limit each. It counts the flows that it leaves out.
+func cut[T any](a *analysis, results []*result, flows [][]T, network, nodes int) {
+	var ofNetwork, ofNodes []*[]T
+	for i, r := range results {
+		if r.device == Network {
+			ofNetwork = append(ofNetwork, &flows[i])
+		} else {
+			ofNodes = append(ofNodes, &flows[i])
+		}
+	}
+	a.omitted += sdk.CutByRank(network, ofNetwork...) + sdk.CutByRank(nodes, ofNodes...)
+}
+
 // head has the first columns of most lists.
 type head struct{ node, dimension *table.TextAppender }
 
@@ -156,7 +170,8 @@ func hitterTable(a *analysis, results []*result, counts map[scope][2]uint64) (*t
 	h := newHead(b)
 	flows := b.TextKey("flow")
 	rank, packets, share := b.Uint("state/rank"), b.Uint("state/packets"), b.Float("state/share")
-	for _, r := range results {
+	hitters := make([][]universal.Flow, len(results))
+	for n, r := range results {
 		if r.estimate == nil {
 			continue
 		}
@@ -171,7 +186,15 @@ func hitterTable(a *analysis, results []*result, counts map[scope][2]uint64) (*t
 		count := counts[r.scope]
 		count[0] = uint64(len(found))
 		counts[r.scope] = count
-		for i, f := range limit(a, found, threshold.Limit) {
+		hitters[n] = found
+	}
+	cut(a, results, hitters, c.icebergs().Limit, c.HeavyHitters.Limit)
+	for n, r := range results {
+		if r.estimate == nil {
+			continue
+		}
+		total, _ := r.estimate.Packets()
+		for i, f := range hitters[n] {
 			h.append(r.scope)
 			flows.AppendText(&f.Key)
 			rank.Append(uint64(i + 1))
@@ -189,7 +212,8 @@ func changeTable(a *analysis, results []*result, counts map[scope][2]uint64) (*t
 	flows := b.TextKey("flow")
 	rank, kind := b.Uint("state/rank"), b.Text("state/kind")
 	previous, current, delta := b.Uint("state/previous"), b.Uint("state/current"), b.Int("state/delta")
-	for _, r := range results {
+	changes := make([][]universal.FlowChange, len(results))
+	for n, r := range results {
 		if r.change == nil || !r.change.Known() {
 			continue
 		}
@@ -197,7 +221,11 @@ func changeTable(a *analysis, results []*result, counts map[scope][2]uint64) (*t
 		count := counts[r.scope]
 		count[1] = uint64(len(found))
 		counts[r.scope] = count
-		for i, f := range limit(a, found, c.HeavyChanges.Limit) {
+		changes[n] = found
+	}
+	cut(a, results, changes, c.HeavyChanges.Limit, c.HeavyChanges.Limit)
+	for n, r := range results {
+		for i, f := range changes[n] {
 			h.append(r.scope)
 			flows.AppendText(&f.Key)
 			rank.Append(uint64(i + 1))
