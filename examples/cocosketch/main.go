@@ -151,14 +151,15 @@ func (p *plugin) Analyze(_ context.Context, epoch *sdk.Epoch) (*sdk.Results, err
 			}
 		}
 	}
-	var hosts []uint32 // each host counts what arrives, so that the slots of all hosts hold each packet once
+	// Each host counts what arrives, so that the sketches of all hosts hold each packet once.
+	var hosts [][]uint32
 	for _, h := range epoch.Hosts {
 		if h.Role == role {
-			hosts = append(hosts, sdk.Cells{Width: 32, Packed: h.Data}.Uint32s()...)
+			hosts = append(hosts, sdk.Cells{Width: 32, Packed: h.Data}.Uint32s())
 		}
 	}
 	if len(hosts) > 0 {
-		if err := t.add(&p.config, network, hosts); err != nil {
+		if err := t.add(&p.config, network, hosts...); err != nil {
 			return nil, fmt.Errorf("hosts: %w", err)
 		}
 	}
@@ -184,10 +185,10 @@ func newTables() *tables {
 		of:      s.TextKey("node"), total: s.Uint("state/packets"), kept: s.Uint("state/flows")}
 }
 
-// add adds the flows in slots, under the name of a device.
-func (t *tables) add(c *configuration, device string, cells []uint32) error {
+// add adds the flows of sketches, under the name of a node.
+func (t *tables) add(c *configuration, node string, sketches ...[]uint32) error {
 	for i, fields := range c.fields {
-		found, err := slots.Sizes(cells, fields)
+		found, err := sizes(sketches, fields)
 		if err != nil {
 			return err
 		}
@@ -195,13 +196,13 @@ func (t *tables) add(c *configuration, device string, cells []uint32) error {
 			if found[key] < c.Packets {
 				continue
 			}
-			t.device.Append(device)
+			t.device.Append(node)
 			t.dimension.Append(c.Dimensions[i])
 			t.name.Append(key.String())
 			t.packets.Append(found[key])
 		}
 	}
-	all, err := slots.Sizes(cells, flow.FiveTuple)
+	all, err := sizes(sketches, flow.FiveTuple)
 	if err != nil {
 		return err
 	}
@@ -209,8 +210,24 @@ func (t *tables) add(c *configuration, device string, cells []uint32) error {
 	for _, n := range all {
 		sum += n
 	}
-	t.of.Append(device)
+	t.of.Append(node)
 	t.total.Append(sum)
 	t.kept.Append(uint64(len(all)))
 	return nil
+}
+
+// sizes sums the sizes of each flow over sketches. Each sketch is read by itself, because many
+// algorithms find the cells of a flow by a hash of its key.
+func sizes(sketches [][]uint32, fields flow.Fields) (map[flow.Key]uint64, error) {
+	sum := make(map[flow.Key]uint64)
+	for _, cells := range sketches {
+		found, err := slots.Sizes(cells, fields)
+		if err != nil {
+			return nil, err
+		}
+		for key, packets := range found {
+			sum[key] += packets
+		}
+	}
+	return sum, nil
 }

@@ -59,9 +59,9 @@ func (s *Sketch) Count(k *flow.Key) {
 	}
 }
 
-// Sizes returns the packets of the flows in slots, summed over equal keys with the given fields. A
-// flow whose slots hold other flows is missing, and its packets are counted for them: the expected
-// sum for any key is exact.
+// Sizes returns the packets of the flows in the slots of one sketch, summed over equal keys with
+// the given fields. A flow whose slots hold other flows is missing, and its packets are counted for
+// them: the expected sum for any key is exact.
 func Sizes(cells []uint32, fields flow.Fields) (map[flow.Key]uint64, error) {
 	out := map[flow.Key]uint64{}
 	for at := 0; at+Words <= len(cells); at += Words {
