@@ -42,7 +42,8 @@ type Options struct {
 	Listen string
 	// Web is the address of the console; port 0 selects a free one. It is not served if empty.
 	Web string
-	// HTTP is the address of /metrics, /healthz and /readyz; they are not served if empty.
+	// HTTP is the address of /metrics, /metrics/results with all lists of the scored plugins, /healthz
+	// and /readyz; they are not served if empty.
 	HTTP string
 	// Virtual plays on a virtual clock: as fast as it can be computed, and the same in
 	// every run. Otherwise an epoch takes its time.
@@ -203,6 +204,9 @@ func (r *Run) readyLimit() time.Duration {
 	return r.virtual.IOLimit(limit)
 }
 
+// resultRows bounds the rows of each plugin in /metrics/results.
+const resultRows = 100_000
+
 // startCollector starts the collector and its outputs, and waits for the devices.
 func (r *Run) startCollector(ctx context.Context) (err error) {
 	deps := collector.Dependencies{
@@ -213,7 +217,10 @@ func (r *Run) startCollector(ctx context.Context) (err error) {
 	if r.virtual != nil {
 		deps.Clock = r.virtual
 	}
-	r.cfg.HTTP.Address = r.o.HTTP
+	r.cfg.HTTP.Address, r.cfg.HTTP.ResultRows = r.o.HTTP, resultRows
+	for _, name := range r.scored {
+		r.cfg.HTTP.Results = append(r.cfg.HTTP.Results, "/"+r.scorers[name].Algorithm().Root)
+	}
 	if r.col, err = collector.New(r.cfg, deps); err != nil {
 		return err
 	}

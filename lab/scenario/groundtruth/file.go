@@ -83,7 +83,9 @@ func (g *File) Begin(values []string, seed uint64) {
 
 // Write writes one row for each flow at each switch, in the order of names and flows, and one for
 // each flow that entered the network, whose node is "network". If only hosts measure, the packets
-// are those that arrived at hosts, and the rows are in the order of flows.
+// are those that arrived at hosts, and the rows are in the order of flows. If hosts mark packets
+// with the epoch, the rows are about the packets that carry it, also in the order of flows, and the
+// losses are in the row of the network.
 func (g *File) Write(epoch uint64, actual *score.Truth) (err error) {
 	row := func(device string, k flow.Key, packets uint64, rest ...any) {
 		values := slices.Clone(g.point)
@@ -130,10 +132,36 @@ func (g *File) Write(epoch uint64, actual *score.Truth) (err error) {
 			row("network", k, actual.Stays.Packets[k], nil, nil, nil, nil, nil, nil)
 		}
 	}
+	if j := actual.Journal; j != nil {
+		writeJournal(j, row)
+	}
 	if err = cmp.Or(err, g.rows.Flush()); err != nil {
 		return fmt.Errorf("ground truth: %w", err)
 	}
 	return nil
+}
+
+// writeJournal writes the rows of the packets that carry an epoch.
+func writeJournal(j *truth.JournalEpoch, row func(device string, k flow.Key, packets uint64, rest ...any)) {
+	path, lostAt, lost := map[flow.Key][]truth.Hop{}, map[flow.Key][]string{}, map[flow.Key]uint64{}
+	for h := range j.Entered {
+		path[h.Flow] = append(path[h.Flow], h)
+	}
+	for l, n := range j.Lost {
+		lostAt[l.Flow] = append(lostAt[l.Flow], fmt.Sprintf("%s=%d", l.Element, n.Packets))
+		lost[l.Flow] += n.Packets
+	}
+	for _, k := range sortedFlows(j.Sent) {
+		slices.SortFunc(path[k], func(a, b truth.Hop) int {
+			return cmp.Or(cmp.Compare(a.Number, b.Number), cmp.Compare(a.Switch, b.Switch))
+		})
+		for _, h := range path[k] {
+			row(h.Switch, k, j.Entered[h].Packets, nil, nil, nil, uint32(h.Number), nil, nil)
+		}
+		slices.Sort(lostAt[k])
+		sent := j.Sent[k].Packets
+		row(score.Network, k, sent, sent, lost[k], strings.Join(lostAt[k], " "), nil, nil, nil)
+	}
 }
 
 // sortedFlows returns the flows in the order of their keys' text.
