@@ -56,6 +56,7 @@ test: build ## all tests but test-influxdb and test-figures
 lint: $(GOLANGCI) ## static checks, formatting, imports between components, line lengths
 	$(GOLANGCI) run --allow-parallel-runners ./...
 	cd lab/figures && $(GOLANGCI) run --allow-parallel-runners ./...
+	cd lab/questions && $(GOLANGCI) run --allow-parallel-runners ./...
 	$(GO) test -vet=off -run TestLineLengths ./docs
 	@for d in $(EXAMPLES); do (cd $$d && $(GO) vet ./...) || exit 1; done
 
@@ -158,8 +159,9 @@ clean: ## removes what the other targets made
 .PHONY: test-influxdb test-figures test-loaded race bench fuzz p4 bpf console console-check package-check \
   influxd
 
-test-influxdb: $(INFLUXD) ## the output and the dashboards against a real InfluxDB, which is built first
+test-influxdb: $(INFLUXD) ## the output, the dashboards and docs/yang.md's queries, on a real InfluxDB that is built first
 	NETSKETCH_REQUIRE_INFLUXD=1 INFLUXD=$(INFLUXD) $(COMPILE) test $(TESTFLAGS) ./outputs/influxdb ./configs/grafana
+	NETSKETCH_REQUIRE_INFLUXD=1 INFLUXD=$(INFLUXD) $(COMPILE) test -C lab/questions $(TESTFLAGS) ./...
 
 test-figures: ## the programs that measure and draw docs/figures, and their pages
 	cd lab/figures && $(COMPILE) test $(TESTFLAGS) ./...

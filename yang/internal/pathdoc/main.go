@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Pathdoc generates the reference of published paths between the markers in docs/yang.md from the
+// Pathdoc generates the reference of published paths between the markers in docs/paths.md from the
 // modules. Run it in yang, by go generate.
 package main
 
@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	file  = "../docs/yang.md"
+	file  = "../docs/paths.md"
 	begin = "<!-- paths: generated from yang/modules; do not edit -->\n"
 	end   = "<!-- end of paths -->\n"
 )

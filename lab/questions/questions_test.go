@@ -1,0 +1,350 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package questions tries the queries of docs/yang.md: it plays scenarios of plugins, runs each
+// query over gNMI, in InfluxDB and with the engine of Prometheus, and compares the answers with the
+// ground truth, flow by flow.
+package questions
+
+import (
+	"context"
+	"encoding/csv"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"math"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/openconfig/gnmi/proto/gnmi"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/netsketch/netsketch/internal/certs"
+	"github.com/netsketch/netsketch/internal/test/influxdbtest"
+	"github.com/netsketch/netsketch/internal/test/testkit"
+	"github.com/netsketch/netsketch/lab/scenario"
+	"github.com/netsketch/netsketch/lab/scenario/groundtruth"
+	"github.com/netsketch/netsketch/outputs/influxdb"
+	"github.com/netsketch/netsketch/settings"
+	"github.com/netsketch/netsketch/yang"
+)
+
+// plugins is a directory with the plugins that come with the collector.
+var plugins string
+
+func TestMain(m *testing.M) {
+	testkit.MainWithPlugins(m, &plugins, "univmon", "chamelemon", "omnimon", "sketchint", "lightguardian")
+}
+
+// query is one question to one plugin, in three languages.
+type query struct{ question, plugin, gnmi, influxql, promql string }
+
+// queries reads the blocks of three queries from docs/yang.md. The question is the heading above
+// the block.
+func queries(t *testing.T) (out []query) {
+	t.Helper()
+	text, err := os.ReadFile("../../docs/yang.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	heading := ""
+	parts := regexp.MustCompile(`(?m)^### (.*)$|^gNMI: +(.*)\n(?:InfluxQL: +(.*)\n)?(?:PromQL: +(.*)\n)?`)
+	for _, m := range parts.FindAllStringSubmatch(string(text), -1) {
+		if m[1] != "" {
+			heading = m[1]
+			continue
+		}
+		plugin, _, _ := strings.Cut(strings.TrimPrefix(m[2], "/"), "/")
+		out = append(out, query{heading, plugin, m[2], m[3], m[4]})
+	}
+	return out
+}
+
+// row is a row of an answer: its keys and numbers, or texts, by name. A dash stands for an
+// underscore of Prometheus.
+type row map[string]string
+
+// number returns a leaf as a number.
+func (r row) number(t *testing.T, name string) float64 {
+	t.Helper()
+	if b, err := strconv.ParseBool(r[name]); err == nil && len(r[name]) > 1 {
+		return map[bool]float64{true: 1}[b]
+	}
+	n, err := strconv.ParseFloat(r[name], 64)
+	if err != nil {
+		t.Fatalf("%s of %v is no number", name, r)
+	}
+	return n
+}
+
+// played is a scenario at the end of its last epoch.
+type played struct {
+	t     *testing.T
+	run   *scenario.Run
+	gnmi  gnmi.GNMIClient
+	db    *influxdbtest.Server
+	prom  scrape
+	now   time.Time
+	truth map[uint64][]row // by epoch
+	epoch time.Duration
+}
+
+// rows reads a gNMI path: one row for each container state.
+func (p *played) rows(text string) (out []row) {
+	p.t.Helper()
+	path, err := yang.ParsePath(text)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	stream, err := p.gnmi.Subscribe(p.t.Context())
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	list := &gnmi.SubscriptionList{Mode: gnmi.SubscriptionList_ONCE, Encoding: gnmi.Encoding_JSON_IETF,
+		Subscription: []*gnmi.Subscription{{Path: path}}}
+	request := &gnmi.SubscribeRequest{Request: &gnmi.SubscribeRequest_Subscribe{Subscribe: list}}
+	if err := stream.Send(request); err != nil {
+		p.t.Fatal(err)
+	}
+	at := map[string]row{}
+	for {
+		resp, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return out
+		}
+		if err != nil {
+			p.t.Fatalf("%s: %v", text, err)
+		}
+		for _, u := range resp.GetUpdate().GetUpdate() {
+			elems := slices.Concat(resp.GetUpdate().GetPrefix().GetElem(), u.GetPath().GetElem())
+			name, key := "", ""
+			r := row{}
+			for _, e := range elems {
+				name = e.GetName()
+				for k, v := range e.GetKey() {
+					r[k] = v
+				}
+			}
+			for _, k := range slices.Sorted(maps.Keys(r)) {
+				key += k + "=" + r[k] + " "
+			}
+			if at[key] == nil {
+				at[key] = r
+				out = append(out, r)
+			}
+			var v any
+			if err := json.Unmarshal(u.GetVal().GetJsonIetfVal(), &v); err != nil {
+				p.t.Fatal(err)
+			}
+			at[key][name] = fmt.Sprint(v)
+		}
+	}
+}
+
+// influx runs InfluxQL.
+func (p *played) influx(text string) (out []row) {
+	p.t.Helper()
+	for _, s := range p.db.Query(text) {
+		for _, values := range s.Values {
+			r := row{}
+			for k, v := range s.Tags {
+				r[k] = v
+			}
+			for i, c := range s.Columns {
+				if values[i] != nil {
+					r[c] = fmt.Sprint(values[i])
+				}
+			}
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+// prometheus evaluates PromQL. The value has the name "value".
+func (p *played) prometheus(text string) (out []row) {
+	p.t.Helper()
+	for _, s := range p.prom.query(p.t, text, p.now) {
+		r := row{"value": strconv.FormatFloat(s.F, 'g', -1, 64)}
+		for name, v := range s.Metric.Map() {
+			r[strings.ReplaceAll(name, "_", "-")] = v
+		}
+		out = append(out, r)
+	}
+	return out
+}
+
+// of returns the ground truth of the epochs that the results of a plugin are about.
+func (p *played) of(plugin string) (out []row) {
+	p.t.Helper()
+	s := p.rows("/" + plugin + "/summary/state")[0]
+	for n := uint64(s.number(p.t, "first-epoch")); n <= uint64(s.number(p.t, "last-epoch")); n++ {
+		if len(p.truth[n]) == 0 {
+			p.t.Fatalf("the ground truth has nothing about epoch %d", n)
+		}
+		out = append(out, p.truth[n]...)
+	}
+	return out
+}
+
+// play plays some epochs of a scenario and calls ask at the end of the last one.
+func play(t *testing.T, file string, epochs int, ask func(*played)) {
+	t.Helper()
+	s, err := scenario.Load(filepath.Join("../..", file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Epochs, s.Expect = epochs, nil
+	p := &played{t: t, db: influxdbtest.Start(t, influxdbtest.Options{}), truth: map[uint64][]row{},
+		epoch: s.Epoch}
+	file = filepath.Join(t.TempDir(), "truth.csv")
+	truth, err := groundtruth.Create(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := settings.Default[influxdb.Config]()
+	c.URL, c.Bucket, c.Spool.Dir, c.FlushInterval = p.db.URL, "netsketch", filepath.Join(t.TempDir(), "spool"),
+		50*time.Millisecond
+	out, err := influxdb.New("influxdb", c, certs.New(certs.Options{}), slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	var written chan error
+	asked := false
+	n := 0
+	// The queries ask for the last minute. Playing may take longer, so the epochs are in the future.
+	start := time.Now().Add(time.Hour).Truncate(s.Epoch)
+	run, err := scenario.Open(t.Context(), s, scenario.Options{PluginDir: plugins, Listen: "127.0.0.1:0",
+		HTTP: "127.0.0.1:0", Virtual: true, Start: start, GroundTruth: truth,
+		OnEpoch: func(run *scenario.Run) error {
+			if n++; n == 1 {
+				if err := out.Start(run.Collector().Store()); err != nil {
+					return err
+				}
+				written = make(chan error, 1)
+				go func() { written <- out.Run(ctx) }()
+			}
+			if n < epochs {
+				return nil
+			}
+			p.run = run
+			conn, err := grpc.NewClient(run.Address(), grpc.WithTransportCredentials(insecure.NewCredentials()),
+				grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(64<<20)))
+			if err != nil {
+				return err
+			}
+			defer conn.Close()
+			p.gnmi = gnmi.NewGNMIClient(conn)
+			p.readTruth(file)
+			p.now = time.Now()
+			p.prom = newScrape(t, "http://"+run.Collector().HTTPAddress()+"/metrics/results", p.now)
+			testkit.Until(t, "the database has all points", func() bool {
+				st := out.State()
+				return st.Sent > 0 && st.Queued == 0 && st.Spooled == 0
+			})
+			asked = true
+			ask(p)
+			return nil
+		}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = run.Play(t.Context())
+	stop()
+	if written != nil {
+		err = errors.Join(err, <-written)
+	}
+	if err = errors.Join(err, run.Close(), truth.Close()); err != nil || !asked {
+		t.Fatal(err, asked)
+	}
+}
+
+// readTruth reads the ground truth so far.
+func (p *played) readTruth(file string) {
+	p.t.Helper()
+	f, err := os.Open(file)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	defer f.Close()
+	records, err := csv.NewReader(f).ReadAll()
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	for _, record := range records[1:] {
+		r := row{}
+		for i, name := range records[0] {
+			r[name] = record[i]
+		}
+		protocol := map[string]string{"6": "tcp", "17": "udp", "1": "icmp"}[r["protocol"]]
+		r["flow"] = strings.Join([]string{r["src"], r["dst"], protocol, r["src-port"], r["dst-port"]}, ",")
+		n := uint64(r.number(p.t, "epoch"))
+		p.truth[n] = append(p.truth[n], r)
+	}
+}
+
+// ask runs the three queries. Each row of InfluxDB and of Prometheus is a row of gNMI with the same
+// value, and the largest values are the same. It returns the rows of gNMI.
+func (p *played) ask(q query, keys []string, leaf string) []row {
+	p.t.Helper()
+	name := func(r row) (out string) {
+		for _, k := range keys {
+			out += r[k] + " "
+		}
+		return out
+	}
+	rows := p.rows(q.gnmi)
+	if len(rows) == 0 {
+		p.t.Errorf("%s has no row", q.gnmi)
+	}
+	values := map[string]float64{}
+	for _, r := range rows {
+		if r[leaf] != "" {
+			values[name(r)] = r.number(p.t, leaf)
+		}
+	}
+	var largest []float64
+	for _, v := range values {
+		largest = append(largest, v)
+	}
+	slices.Sort(largest)
+	slices.Reverse(largest)
+	compare := func(text, leaf string, scale float64, answer []row) {
+		p.t.Helper()
+		var found []float64
+		for _, r := range answer {
+			v, ok := values[name(r)]
+			got := r.number(p.t, leaf) * scale
+			if !ok || math.Abs(got-v) > 1e-6*math.Abs(v) {
+				p.t.Errorf("%s\nhas %v; gNMI has %v, %v", text, r, v, ok)
+			}
+			found = append(found, v)
+		}
+		slices.Sort(found)
+		slices.Reverse(found)
+		want := largest
+		if strings.Contains(text, "10") && len(want) > 10 && len(found) < len(want) {
+			want = want[:10]
+		}
+		if !slices.Equal(found, want) {
+			p.t.Errorf("%s\nhas %d rows with %v; want %d with %v", text, len(found), found, len(want), want)
+		}
+	}
+	scale := 1.0
+	if strings.Contains(q.promql, "_seconds") {
+		scale = 1e9
+	}
+	compare(q.influxql, leaf, 1, p.influx(q.influxql))
+	compare(q.promql, "value", scale, p.prometheus(q.promql))
+	return rows
+}
