@@ -47,6 +47,7 @@ type odd struct {
 	open      bool                                               // whether ONCE is left without sync_response
 	takes     func(*gpb.TypedValue) error                        // judges each value of a Set
 	rewrite   func(path, v string) string                        // changes a value of a Set
+	defaults  bool                                               // whether a deleted "enabled" is shown as true
 }
 
 // request is what a device is asked.
@@ -263,6 +264,9 @@ func (o *odd) Set(_ context.Context, req *gpb.SetRequest) (*gpb.SetResponse, err
 	}
 	for _, d := range req.GetDelete() {
 		delete(o.tree, text(d))
+		if o.defaults && strings.HasSuffix(text(d), "/enabled") {
+			o.tree[text(d)] = "true"
+		}
 	}
 	for _, u := range req.GetUpdate() {
 		path, v := text(u.GetPath()), textOf(u.GetVal())
@@ -686,5 +690,42 @@ func TestRewrittenValues(t *testing.T) {
 	want = o.leaf(1, "description") + ` has "BY HAND"`
 	if err == nil || !strings.Contains(err.Error(), "is not as before") || !strings.Contains(err.Error(), want) {
 		t.Errorf("error %v; expected %q", err, want)
+	}
+}
+
+// A device that shows the default of a deleted leaf in its configuration: the undo of a change and
+// the return to what was there before both end, though the leaf was absent before.
+func TestDefaultsAreShown(t *testing.T) {
+	o := newOdd(t, func(o *odd) {
+		o.defaults, o.bare = true, true
+		o.rewrite = func(path, v string) string {
+			if strings.HasSuffix(path, "/description") {
+				return "another text"
+			}
+			return v
+		}
+	})
+	o.tree = map[string]string{}
+	shown := map[string]string{o.leaf(0, "enabled"): "true", o.leaf(1, "enabled"): "true"}
+	r := oddRig(t, o)
+	r.sessions.device = &fake{config: map[string]string{node: "1"}}
+	if err := r.apply(); err == nil || !strings.Contains(err.Error(), "leaf1 is as before") {
+		t.Errorf("error %v", err)
+	}
+	if got := o.all(); !maps.Equal(got, shown) {
+		t.Errorf("after the undo the device has\n%v\nexpected\n%v", got, shown)
+	}
+
+	o.mu.Lock()
+	o.rewrite, o.tree = nil, map[string]string{}
+	o.mu.Unlock()
+	if err := r.apply(); err != nil {
+		t.Fatal(err)
+	}
+	if restored, err := r.Revert(t.Context(), "leaf1"); err != nil || !restored {
+		t.Errorf("restored %v, error %v", restored, err)
+	}
+	if got := o.all(); !maps.Equal(got, shown) {
+		t.Errorf("after the revert the device has\n%v\nexpected\n%v", got, shown)
 	}
 }

@@ -305,7 +305,8 @@ func foreign(changes []Change, s *Snapshot) string {
 		if !has && c.Before != nil { // of its state
 			v, has = s.state(l)
 		}
-		if before := c.Before; has && v != "" && (before == nil || v != *before) {
+		before := c.Before
+		if has && v != "" && (before == nil && !isDefault(c.Path, v) || before != nil && v != *before) {
 			out = append(out, fmt.Sprintf("%s has %q", c.Path, v))
 		} else if !has && before != nil && *before != "" {
 			out = append(out, c.Path+" has no value")
@@ -314,9 +315,19 @@ func foreign(changes []Change, s *Snapshot) string {
 	return strings.Join(out, ", ")
 }
 
-// holds reports whether a leaf has the value of a change.
+// holds reports whether a leaf has the value of a change. A deleted leaf may have its default.
 func holds(c Change, v string, has bool) bool {
-	return has == (c.After != nil) && (!has || v == *c.After)
+	if c.After == nil {
+		return !has || isDefault(c.Path, v)
+	}
+	return has && v == *c.After
+}
+
+// isDefault reports whether a value is the default of its leaf: devices may show it in the
+// configuration after the leaf was deleted. In the models each leaf "enabled" has the default true.
+func isDefault(path, v string) bool {
+	l, ok := leafAt(path)
+	return ok && v != "" && v == l.setting().only
 }
 
 func same(a, b *string) bool { return a == b || a != nil && b != nil && *a == *b }
