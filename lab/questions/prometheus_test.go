@@ -49,7 +49,7 @@ func newScrape(t *testing.T, url string, at time.Time) (out scrape) {
 	}
 	for name, f := range families {
 		for _, m := range f.GetMetric() {
-			pairs := []string{labels.MetricName, name}
+			pairs := []string{model.MetricNameLabel, name}
 			for _, l := range m.GetLabel() {
 				pairs = append(pairs, l.GetName(), l.GetValue())
 			}
