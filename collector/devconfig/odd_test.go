@@ -82,12 +82,6 @@ func (o *odd) leaf(i int, name string) string {
 	return at("/interfaces/interface[name=*]/config/", o.names[i]) + name
 }
 
-func (o *odd) get(path string) string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.tree[path]
-}
-
 func (o *odd) all() map[string]string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -459,7 +453,7 @@ var odds = map[string]func(*odd){
 			case strings.HasSuffix(path, "/id"):
 				return &gpb.TypedValue{Value: &gpb.TypedValue_DoubleVal{DoubleVal: float64(v[0] - '0')}}
 			case strings.HasSuffix(path, "/node-id"):
-				return &gpb.TypedValue{Value: &gpb.TypedValue_DecimalVal{ //nolint:staticcheck // devices still send it
+				return &gpb.TypedValue{Value: &gpb.TypedValue_DecimalVal{ // devices still send it
 					DecimalVal: &gpb.Decimal64{Digits: int64(v[0]-'0') * 100, Precision: 2}}} //nolint:staticcheck // the same
 			case strings.HasSuffix(path, "/enabled"):
 				return &gpb.TypedValue{Value: &gpb.TypedValue_IntVal{IntVal: int64(map[string]int{"true": 1}[v])}}

@@ -178,8 +178,8 @@ func syntax(r *settings.Report, err error) {
 }
 
 var (
-	quoted = regexp.MustCompile(`["'][^"']+["']`)          // text of the file in an error of goccy/go-yaml
-	mark   = regexp.MustCompile("^.[]\\[{},:?&*!|>%@-].$") // a character of YAML, which is no secret
+	quoted = regexp.MustCompile(`["'][^"']+["']`)         // text of the file in an error of goccy/go-yaml
+	mark   = regexp.MustCompile(`^.[]\[{},:?&*!|>%@-].$`) // a character of YAML, which is no secret
 )
 
 // Add adds a problem found in the tree. Its path ends at the first key that names a secret: keys

@@ -120,15 +120,6 @@ func (i *interval) asked(text string) *flowState {
 	return f
 }
 
-// limit returns the first rows of a list, and counts the rows that it leaves out.
-func limit[T any](r *run, rows []T, most int) []T {
-	if len(rows) <= most {
-		return rows
-	}
-	r.omitted += uint64(len(rows) - most)
-	return rows[:most]
-}
-
 // appendFlow appends a flow: as a client wrote it, or in its usual form.
 func appendFlow(to *table.TextAppender, f *flowState) {
 	if f.text != "" {
