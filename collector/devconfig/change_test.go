@@ -212,7 +212,7 @@ func TestFaults(t *testing.T) {
 			}
 			return 1, nil
 		}, want: "the device refuses the change: fault"},
-		"hangs":             {fault: first(0, errHang), want: "carried out a part of the change only"},
+		"hangs":             {fault: first(0, errHang), want: "has not carried out the change in time"},
 		"hangs with effect": {fault: first(1, errHang)},
 		"state does not follow": {prepare: func(r *rig) {
 			r.device.dead[strings.Replace(eth0, "config", "state",
@@ -275,6 +275,24 @@ func TestFaults(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// What somebody else changes after the proof is not called in effect.
+func TestChangedAfterTheProof(t *testing.T) {
+	for name, commits := range modes {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, newFake(t), config.ConfigureApply)
+			r.device.commits = commits
+			r.onChange = when(r, Confirming, func() { r.device.put(eth0+"enabled", "false") })
+			r.start()
+			if err := r.apply(); err == nil || !strings.Contains(err.Error(), "has taken the change, and is DIFFERS since") {
+				t.Errorf("error %v", err)
+			}
+			if rec := r.record(); rec.Pending != nil || rec.Written[eth0+"enabled"].Value != "true" {
+				t.Errorf("record %+v", rec)
+			}
+		})
 	}
 }
 

@@ -225,7 +225,14 @@ func (d *device) Apply(ctx context.Context, digest string) error {
 	}
 	r := *d.record
 	r.Ended, r.Reverts = false, nil
-	return d.change(ctx, c, r, p.Changes)
+	if err := d.change(ctx, c, r, p.Changes); err != nil {
+		return err
+	}
+	if s := d.Status(); s.State != Clean { // somebody else was there right after the proof
+		return fmt.Errorf("device %s has taken the change, and is %s since: %s", d.name, s.State,
+			cmp.Or(s.Reason, "see devices plan"))
+	}
+	return nil
 }
 
 // openToChange returns a client, or an error unless the device may be set. The caller holds op.
@@ -616,6 +623,8 @@ func (d *device) readBack(ctx context.Context, c *client, p *Pending) (event, st
 				"cancel it there, or wait until it ends", status.Convert(d.setErr).Message())
 		case d.setErr != nil && !any && status.Code(d.setErr) != codes.DeadlineExceeded:
 			return disproved, "the device refuses the change: " + status.Convert(d.setErr).Message()
+		case d.setErr != nil && !any:
+			return unproved, "the device has not carried out the change in time: " + status.Convert(d.setErr).Message()
 		case d.setErr != nil:
 			return unproved, "the device has carried out a part of the change only, and answered " + d.setErr.Error()
 		case any:

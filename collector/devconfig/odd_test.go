@@ -519,6 +519,21 @@ var odds = map[string]func(*odd){
 			return out
 		}
 	},
+	"older values after the newer ones": func(o *odd) {
+		o.shape = func(notes []*gpb.Notification) (out []*gpb.Notification) {
+			for _, n := range notes {
+				old := proto.CloneOf(n)
+				old.Timestamp -= int64(time.Minute)
+				for _, u := range old.Update {
+					if !strings.HasSuffix(yang.NamesOf(u.Path.Elem), "/type") {
+						u.Val = &gpb.TypedValue{Value: &gpb.TypedValue_StringVal{StringVal: "4"}}
+					}
+				}
+				out = append(out, n, old)
+			}
+			return out
+		}
+	},
 	// influxdata/telegraf 15500, Junos
 	"atomic notifications in parts": func(o *odd) {
 		o.shape = func(notes []*gpb.Notification) (out []*gpb.Notification) {

@@ -161,11 +161,14 @@ func (p *Plan) add(d desire, s *Snapshot, written map[string]Written, freed map[
 		!hasConfig && !hasState && d.kind == portLLDP: // the model's default is true
 		x.Status = InEffect
 	case d.setting().identity:
-		x.Status, x.Reason = identityStatus(d, s, configured, state, ours.Value, freed, all)
+		x.Status, x.Reason = identityStatus(configured, state, ours.Value)
 	case wrote && hasConfig && configured != ours.Value || wrote && !hasConfig:
 		x.Status = Drifted
 	default:
 		x.Status = Missing
+	}
+	if reason := duplicate(d, s, freed, all); reason != "" && x.Status != Refused {
+		x.Status, x.Reason = Refused, reason
 	}
 	if x.Status == Missing || x.Status == Drifted {
 		c := Change{Path: d.Path(), After: &d.value}
@@ -185,8 +188,7 @@ func (p *Plan) add(d desire, s *Snapshot, written map[string]Written, freed map[
 
 // identityStatus returns the status of a number that the device does not have yet, or the reason
 // why it is not written.
-func identityStatus(d desire, s *Snapshot, configured, state, ours string, freed map[Leaf]bool, all []desire,
-) (Status, string) {
+func identityStatus(configured, state, ours string) (Status, string) {
 	switch has := configured; {
 	case has != "" && has != ours:
 		return Refused, fmt.Sprintf("somebody else has set %s; write %s into the file, or delete the leaf on the device",
@@ -194,21 +196,30 @@ func identityStatus(d desire, s *Snapshot, configured, state, ours string, freed
 	case has == "" && state != "":
 		return Refused, fmt.Sprintf("the device has %s, and not from its gNMI configuration; write %s into the file, or "+
 			"change it where the device gets it from", state, state)
-	}
-	if d.kind == portID {
-		for _, name := range s.numbered(d.value) {
-			other := Leaf{portID, name}
-			moves := freed[other] || slices.ContainsFunc(all, func(x desire) bool { return x.Leaf == other })
-			if name != d.name && !moves {
-				return Refused, fmt.Sprintf("interface %s has the number %s already; correct gnmi.ports, or delete %s on the "+
-					"device", name, d.value, other.Path())
-			}
-		}
-	}
-	if ours != "" && configured == "" {
+	case has == "" && ours != "":
 		return Drifted, ""
 	}
 	return Missing, ""
+}
+
+// duplicate returns why a number is refused that another interface or component has and keeps; ""
+// if there is none.
+func duplicate(d desire, s *Snapshot, freed map[Leaf]bool, all []desire) string {
+	if !d.setting().identity {
+		return ""
+	}
+	for _, other := range s.twins(d.Leaf, d.value) {
+		if freed[other] || slices.ContainsFunc(all, func(x desire) bool { return x.Leaf == other }) {
+			continue
+		}
+		what, key := "interface", "gnmi.ports"
+		if d.kind == nodeID {
+			what, key = "component", "gnmi.component"
+		}
+		return fmt.Sprintf("%s %s has the number %s already; correct %s, or delete %s on the device", what, other.name,
+			d.value, key, other.Path())
+	}
+	return ""
 }
 
 // digest sets the digest of the changes, unless they must not be made.

@@ -107,6 +107,21 @@ func TestDiff(t *testing.T) {
 		"a number in use": {wanted: one, device: []string{circuit, up0, up4, eth4 + "id=1"},
 			want: "REFUSED " + eth0 + "id: interface Ethernet4 has the number 1 already; correct gnmi.ports, or delete " +
 				eth4 + "id"},
+		"a number twice": {wanted: one, device: []string{circuit, up0, up4, eth0 + "id=1", state0 + "id=1", eth4 + "id=1"},
+			want: "REFUSED " + eth0 + "id: interface Ethernet4 has the number 1 already; correct gnmi.ports, or delete " +
+				eth4 + "id"},
+		"a device id twice": {wanted: Wanted{DeviceID: 7, Component: "ic0"},
+			device: []string{circuit, strings.Replace(node, "ic0", "ic1", 1) + "=7"},
+			want:   "REFUSED " + node + ": component ic1 has the number 7 already; correct gnmi.component, or delete /"},
+		"our device id at another component": {wanted: Wanted{DeviceID: 7, Component: "ic1"},
+			device:  []string{circuit, strings.Replace(circuit, "ic0", "ic1", 1), node + "=7"},
+			written: map[string]Written{node: {Value: "7"}},
+			want:    "MISSING " + strings.Replace(node, "ic0", "ic1", 1) + "|" + node + ": 7 > -", not: "REFUSED"},
+		"an unknown component": {wanted: Wanted{DeviceID: 7, Component: "ic9"}, device: []string{circuit},
+			want: `REFUSED ` + strings.Replace(node, "ic0", "ic9", 1) + `: the device has no component "ic9"; correct ` +
+				"gnmi.component: did you mean ic0?"},
+		"a component of a device that lists none": {wanted: Wanted{DeviceID: 7, Component: "ic9"}, device: []string{up0},
+			want: "MISSING " + strings.Replace(node, "ic0", "ic9", 1)},
 		"ours are exchanged": {wanted: Wanted{Ports: []Port{{Number: 2, Interface: "Ethernet0"},
 			{Number: 1, Interface: "Ethernet4"}}}, device: []string{up0, up4, eth0 + "id=1", eth4 + "id=2"},
 			written: map[string]Written{eth0 + "id": {Value: "1"}, eth4 + "id": {Value: "2"}},

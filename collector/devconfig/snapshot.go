@@ -25,20 +25,21 @@ type Snapshot struct {
 	Values map[string]string
 	// Interfaces are the interfaces that the device has.
 	Interfaces map[string]bool
-	// Circuits are the components that are integrated circuits.
-	Circuits map[string]bool
+	// Components are the components that the device has, and Circuits the integrated circuits of them.
+	Components, Circuits map[string]bool
 	// LLDP is set if the device has LLDP.
 	LLDP bool
 
 	leaves  int
+	times   map[string]int64    // timestamps of values by path
 	entries map[string]bool     // key leaves of the list entries that the configuration has
 	numbers map[string][]string // interfaces by number; computed on first use
 }
 
 // NewSnapshot returns an empty snapshot.
 func NewSnapshot() *Snapshot {
-	return &Snapshot{Values: map[string]string{}, Interfaces: map[string]bool{}, Circuits: map[string]bool{},
-		entries: map[string]bool{}}
+	return &Snapshot{Values: map[string]string{}, Interfaces: map[string]bool{}, Components: map[string]bool{},
+		Circuits: map[string]bool{}, entries: map[string]bool{}, times: map[string]int64{}}
 }
 
 // add enters the leaves of a notification. It ignores leaves that the schema does not have; from
@@ -48,7 +49,7 @@ func (s *Snapshot) add(schema *yang.Schema, n *gpb.Notification) error {
 		if s.leaves++; s.leaves > maxLeaves {
 			return fmt.Errorf("the device reports more than %d leaves", maxLeaves)
 		}
-		s.found(u)
+		s.found(u, n.GetTimestamp())
 		return nil
 	}}
 	r.Entry = func(entry []*gpb.PathElem) {
@@ -70,7 +71,8 @@ func (s *Snapshot) add(schema *yang.Schema, n *gpb.Notification) error {
 	return nil
 }
 
-func (s *Snapshot) found(u yang.LeafUpdate) {
+// found enters a leaf, unless a newer value is known: gNMI promises no order of notifications.
+func (s *Snapshot) found(u yang.LeafUpdate, at int64) {
 	name, leaf := strings.Clone(u.Elems[1].GetKey()["name"]), u.Elems[len(u.Elems)-1].GetName()
 	switch u.Elems[0].GetName() { // every leaf of the schema is in a container at least
 	case "interfaces":
@@ -78,6 +80,7 @@ func (s *Snapshot) found(u yang.LeafUpdate) {
 	case "lldp":
 		s.LLDP = true
 	case "components":
+		s.Components[name] = true
 		if u.Elems[len(u.Elems)-2].GetName() == "state" && leaf == "type" {
 			if kind, _ := u.Value.(string); strings.HasSuffix(kind, "INTEGRATED_CIRCUIT") {
 				s.Circuits[name] = true
@@ -93,13 +96,23 @@ func (s *Snapshot) found(u yang.LeafUpdate) {
 		s.entries[yang.PathString(u.Elems[:i+1])+"/config/name"] = true
 	}
 	// Keys are escaped as the paths of this package are.
-	s.Values[yang.PathString(u.Elems)] = fmt.Sprint(u.Value)
+	path := yang.PathString(u.Elems)
+	if at > 0 && at < s.times[path] {
+		return
+	}
+	s.Values[path], s.times[path] = fmt.Sprint(u.Value), at
 }
 
 // circuit returns the component of the integrated circuit, or why it cannot be told.
 func (s *Snapshot) circuit(configured string) (name, refused string) {
 	names := slices.Sorted(maps.Keys(s.Circuits))
 	switch {
+	case configured != "" && len(names) > 0 && !s.Components[configured]:
+		way := "it has " + strings.Join(names, ", ")
+		if near := suggest.Nearest(configured, names); near != "" {
+			way = fmt.Sprintf("did you mean %s?", near)
+		}
+		return configured, fmt.Sprintf("the device has no component %q; correct gnmi.component: %s", configured, way)
 	case configured != "":
 		return configured, ""
 	case len(names) == 1:
@@ -141,10 +154,21 @@ func (s *Snapshot) interfaceOf(p Port) (name, refused string) {
 		"{number: %d, interface: NAME}", p.Number, p.Number)
 }
 
-// number is the P4Runtime number of an interface; "" if it has none.
-func (s *Snapshot) number(name string) string {
-	l := Leaf{portID, name}
-	return cmp.Or(s.identity(l.Path()), s.identity(l.State()))
+// number is the P4Runtime number of an interface or a component; "" if it has none.
+func (s *Snapshot) number(l Leaf) string { return cmp.Or(s.identity(l.Path()), s.identity(l.State())) }
+
+// twins returns the leaves of other interfaces or components with a number, sorted.
+func (s *Snapshot) twins(l Leaf, number string) (out []Leaf) {
+	names := s.numbered(number)
+	if l.kind == nodeID {
+		names = slices.Sorted(maps.Keys(s.Circuits))
+	}
+	for _, name := range names {
+		if other := (Leaf{l.kind, name}); name != l.name && s.number(other) == number {
+			out = append(out, other)
+		}
+	}
+	return out
 }
 
 // numbered returns the interfaces with a number, sorted.
@@ -152,7 +176,7 @@ func (s *Snapshot) numbered(number string) []string {
 	if s.numbers == nil {
 		s.numbers = map[string][]string{}
 		for _, name := range slices.Sorted(maps.Keys(s.Interfaces)) {
-			n := s.number(name)
+			n := s.number(Leaf{portID, name})
 			s.numbers[n] = append(s.numbers[n], name)
 		}
 	}
