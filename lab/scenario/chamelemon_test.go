@@ -17,6 +17,7 @@ import (
 	"github.com/netsketch/netsketch/lab/scenario"
 	"github.com/netsketch/netsketch/lab/scenario/chamelemon"
 	"github.com/netsketch/netsketch/lab/traffic"
+	"github.com/netsketch/netsketch/settings/yaml"
 )
 
 // load reads one of the example scenarios, with fewer epochs.
@@ -137,6 +138,12 @@ func faulty(t *testing.T, epochs int, faults ...scenario.Fault) *scenario.Scenar
 	s := load(t, "small", epochs)
 	s.Faults, s.Expect = faults, nil
 	s.Traffic[0].Flows, s.Traffic[0].MaxPackets = 10*victims, 6
+	allRows, err := yaml.Section("the test", "{plugin: chamelemon, config: {heavy-hitters: {packets: 10, "+
+		"share: 0.0001, limit: 10000}, heavy-changes: {packets: 10, limit: 10000}, victims: {limit: 20000}}}")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Algorithms[0] = allRows
 	return s
 }
 

@@ -58,7 +58,7 @@ func TestOwnProgram(t *testing.T) {
 		if err := r.Close(); err != nil {
 			t.Error(err)
 		}
-		if err != nil || !report.OK || len(report.Expected) != 7 ||
+		if err != nil || !report.OK || len(report.Expected) != 8 ||
 			!slices.Equal(report.Plugins, []string{"cocosketch"}) || report.Program != program {
 			out, _ := json.Marshal(report.Expected)
 			t.Errorf("%s: %v, plugins %v, program %s: %s", name, err, report.Plugins, report.Program, out)

@@ -199,7 +199,7 @@ topology: {kind: fat-tree, k: 4}
 traffic:
   - {name: all, rate: 5000, flows: 1000, zipf: 1.0}
 algorithms:
-  - {plugin: univmon}
+  - {plugin: univmon, config: {heavy-hitters: {limit: 10000}}}
 expect:
   - {measure: heavy-hitter-f1, at-least: 0.98}
   - {measure: distinct-error, at-most: 0.05}
