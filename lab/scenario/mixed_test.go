@@ -27,8 +27,8 @@ func mixed(t *testing.T, seed uint64, carrier string) (*scenario.Scenario, *lab.
 	}
 	programs := []string{"omnimon", "omnimon", "univmon", "forwarding", "chamelemon", "lightguardian", "sketchint",
 		"sketchint-edge"}
-	var drawn []string
-	for _, s := range f.Switches {
+	drawn := []string{f.Switches[0].Name + ": omnimon"} // without such a switch, hosts get no settings
+	for _, s := range f.Switches[1:] {
 		drawn = append(drawn, s.Name+": "+programs[rng.IntN(len(programs))])
 	}
 	s, err := scenario.Parse("mixed.yaml", fmt.Appendf(nil, `
