@@ -328,10 +328,12 @@ func TestValuesMatchGNMI(t *testing.T) {
 	}
 	check()
 	f.flows(map[string]uint64{"10.0.0.2": 8, "10.0.0.3": 9})
-	entry := "/univmon/heavy-hitters/heavy-hitter[node=leaf1][dimension=src][flow="
+	packets := func(flow string) string {
+		return "/univmon/heavy-hitters/heavy-hitter[dimension=src][flow=" + flow + "][node=leaf1]/state/packets"
+	}
 	page.until("the rows of the second epoch", func() bool {
-		_, old := page.tree[entry+"10.0.0.1]/state/packets"]
-		return !old && page.tree[entry+"10.0.0.2]/state/packets"] == `"8"` && page.tree[entry+"10.0.0.3]/state/packets"] != ""
+		_, old := page.tree[packets("10.0.0.1")]
+		return !old && page.tree[packets("10.0.0.2")] == `"8"` && page.tree[packets("10.0.0.3")] != ""
 	})
 	check()
 	if s := f.State(); s.Sent == 0 || s.Clients.Streams != 1 {
@@ -353,7 +355,7 @@ func TestInterval(t *testing.T) {
 	events := 0
 	page.until("the newest value", func() bool {
 		events++
-		return page.tree["/univmon/heavy-hitters/heavy-hitter[node=leaf1][dimension=src][flow=10.0.0.1]/state/packets"] ==
+		return page.tree["/univmon/heavy-hitters/heavy-hitter[dimension=src][flow=10.0.0.1][node=leaf1]/state/packets"] ==
 			fmt.Sprintf(`"%d"`, changes+1)
 	})
 	if events > changes/2 {
@@ -725,7 +727,7 @@ func TestFlowRequests(t *testing.T) {
 	for _, tt := range []struct{ method, path, body, want string }{
 		{"GET", "/api/flow?key=10.0.0.7", "", `{"forms":{"dst":"10.0.0.7","src":"10.0.0.7"},"error":""}`},
 		{"GET", "/api/flow?key=x", "", `{"forms":null,"error":"\"x\" is neither`},
-		{"POST", "/api/get", `{"paths": ["/univmon/flows/flow[node=leaf1][dimension=src][flow=x]"]}`,
+		{"POST", "/api/get", `{"paths": ["/univmon/flows/flow[dimension=src][flow=x][node=leaf1]"]}`,
 			`"code":"FailedPrecondition"`},
 		{"POST", "/api/get", `{"paths": ["/univmom"]}`, `did you mean`},
 		{"GET", "/api/info", "", `"watchable":["/univmon/flows/flow","/probes/probes/probe"]`},
