@@ -45,6 +45,7 @@ type fakeSwitch struct {
 	check      func(*gpb.SubscriptionList) (silent bool, err error) // judges a whole request; silent: no values
 	late       func(path string) error                              // ends a stream after its values and before its sync
 	closes     bool                                                 // ends each stream after its sync
+	pause      time.Duration                                        // before the ends of closes
 	noSync     bool
 	encoded    []gpb.Encoding // encodings that the switch supports
 	subscribed []string       // all subscriptions, as "mode path"
@@ -103,7 +104,7 @@ func (f *fakeSwitch) Subscribe(s gpb.GNMI_SubscribeServer) error {
 		f.subscribed = append(f.subscribed, sub.GetMode().String()+" "+yang.NamesOf(sub.GetPath().GetElem()))
 	}
 	answer, noSync, drop, check := f.answer, f.noSync, f.drop, f.check
-	late, closes := f.late, f.closes
+	late, closes, pause := f.late, f.closes, f.pause
 	f.opened[path]++
 	end := make(chan error, 1)
 	f.ends[path] = end
@@ -157,6 +158,7 @@ func (f *fakeSwitch) Subscribe(s gpb.GNMI_SubscribeServer) error {
 		}
 	}
 	if closes {
+		time.Sleep(pause)
 		return nil
 	}
 	for {
