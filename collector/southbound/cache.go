@@ -395,7 +395,26 @@ func (c *cache) delete(elems []*gpb.PathElem, at int64, src source) (removed uin
 		}
 	}
 	c.deleted.add(elems, at, nil)
+	for _, l := range c.lists { // a path with wildcards is remembered for each row that it selects
+		for r := range l.matching(elems) {
+			c.deleted.add(r.path(elems), at, nil)
+		}
+	}
 	return removed + c.remove(elems, at, nil)
+}
+
+// path returns a path that selects a row, or leaves of it, with the names and keys of the row.
+func (r *row) path(elems []*gpb.PathElem) []*gpb.PathElem {
+	out := slices.Clone(elems)
+	for i := range min(len(out), len(r.list.elems)) {
+		out[i] = &gpb.PathElem{Name: r.list.elems[i], Key: map[string]string{}}
+		for j, k := range r.list.keys {
+			if k.elem == i {
+				out[i].Key[k.name] = r.keys[j]
+			}
+		}
+	}
+	return out
 }
 
 // replace begins an atomic notification: it deletes what the container has, as far as the stream
@@ -546,7 +565,7 @@ type deletion struct {
 	subs []Subscription // nil for all leaves below the path
 }
 
-// add remembers a delete. Deletes with wildcards are not remembered.
+// add remembers a delete of a path without wildcards.
 func (d *deletes) add(elems []*gpb.PathElem, at int64, subs []Subscription) {
 	const most = 4096
 	for _, e := range elems {

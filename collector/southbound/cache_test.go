@@ -142,6 +142,11 @@ func TestOlderLoses(t *testing.T) {
 			[]*gpb.Notification{note(5, status, "UP"), note(20, status, nil), note(10, status, "DOWN")}, nil, 1},
 		"an update after a delete of what was not there": {
 			[]*gpb.Notification{note(20, eth1, nil), note(10, status, "DOWN")}, nil, 1},
+		"an update after a newer delete with a wildcard": {
+			[]*gpb.Notification{note(5, status, "UP"), note(20, "/interfaces/interface[name=*]/state/oper-status", nil),
+				note(10, status, "DOWN"), note(25, mtu, 1500)}, map[string]string{mtu: "1500"}, 1},
+		"an update after a newer delete without keys": {
+			[]*gpb.Notification{note(5, status, "UP"), note(20, "/*/interface", nil), note(10, status, "DOWN")}, nil, 1},
 		"a delete of the row spares a newer leaf": {
 			[]*gpb.Notification{note(10, status, "UP"), note(30, mtu, 9000), note(20, eth1, nil)},
 			map[string]string{mtu: "9000"}, 0},
