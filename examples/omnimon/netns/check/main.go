@@ -155,6 +155,12 @@ func (c *check) sends(size int64, inexact int, during func() error) error {
 	if err := c.wait(last + settled); err != nil {
 		return err
 	}
+	for tries := 0; !c.saw(last) && tries < 5; tries++ { // a slow client does not see every epoch
+		last++
+		if err := c.wait(last + settled + 1); err != nil {
+			return err
+		}
+	}
 	happened, err := c.dropped()
 	if err != nil {
 		return err
@@ -164,6 +170,13 @@ func (c *check) sends(size int64, inexact int, during func() error) error {
 	}
 	maps.DeleteFunc(happened, func(_ string, n int64) bool { return n == 0 })
 	return c.compare(first, last, inexact, happened)
+}
+
+// saw reports whether the settled results of an epoch were received.
+func (c *check) saw(epoch int64) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.settled[epoch] != nil
 }
 
 // compare returns how the results of epochs differ from what happened. The last epoch must be
