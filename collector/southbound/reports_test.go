@@ -331,7 +331,10 @@ func TestLimits(t *testing.T) {
 				w := watch(t, f.addr, func(c *SessionConfig) {
 					c.Logger = slog.New(slog.NewTextHandler(&lines, nil))
 				})
-				w.wait("an outcome", func() bool { return w.Status().LastError != "" || synced(w)() })
+				w.wait("an outcome", func() bool {
+					st := w.Status()
+					return st.State == Down && st.LastError != "" || st.State == Synced
+				})
 				st := w.Status()
 				switch name {
 				case "subscriptions of a stream":

@@ -120,10 +120,12 @@ type Session struct {
 
 	// The fields below are only used by run's goroutine.
 	cache  *cache
-	logged string          // state and reason that were logged last
-	synced time.Time       // since when the session is synced; zero if it is not
-	flaps  bool            // the previous session did not last, so this one is logged only once it has lasted
-	warned map[string]bool // keys of lines that are logged once
+	logged string    // state and reason that were logged last
+	synced time.Time // since when the session is synced; zero if it is not
+	// refusals is 0, or counts the sessions since the switch refused all forms of requests.
+	refusals int
+	flaps    bool            // the previous session did not last, so this one is logged only once it has lasted
+	warned   map[string]bool // keys of lines that are logged once
 }
 
 // NewSession returns a session that is not started.

@@ -228,7 +228,12 @@ func (s *Session) session(ctx context.Context) error {
 		known.Encoding = encoding
 	}
 	tried, wrong := map[Form]bool{}, map[gpb.Encoding]bool{}
-	for _, f := range Forms(known) {
+	try := Forms(known)
+	if s.refusals > 0 { // the switch refused all forms: it gets one of them in each session, in turn
+		try = try[(s.refusals-1)%len(try):][:1]
+		s.refusals++
+	}
+	for _, f := range try {
 		way := f
 		switch {
 		case f.Encoding == known.Encoding:
@@ -253,6 +258,7 @@ func (s *Session) session(ctx context.Context) error {
 		case errors.Is(err, errNotServed):
 			refusal = err
 		default:
+			s.refusals = 0
 			return err
 		}
 		s.log.Debug("device does not answer requests of a form with values", "form", f.String(), "error", err)
@@ -261,8 +267,10 @@ func (s *Session) session(ctx context.Context) error {
 		s.mu.Lock()
 		s.proven = false // the device may have other software than before
 		s.mu.Unlock()
+		s.refusals = max(s.refusals, 1)
 		return refusal
 	}
+	s.refusals = 0
 	return s.follow(ctx, api, *empty, true)
 }
 
@@ -411,6 +419,9 @@ func (f *following) judge() (waits bool, err error) {
 		f.set(Syncing, nil)
 		return false, nil
 	case f.groups.serving() == 0 || f.Status().State != Synced && !f.groups.settled():
+		if example != nil && f.Status().State == Syncing { // so that the reason is seen while the rest is tried
+			f.set(Syncing, fmt.Errorf("%s is %s: %w", example, example.cause, example.err))
+		}
 		return false, nil
 	case !f.cache.accepted && !f.patient:
 		return false, errNoData
