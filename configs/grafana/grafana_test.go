@@ -360,7 +360,7 @@ func expand(query string, start time.Time) string {
 		switch v {
 		case "${target:regex}":
 			return "(netsketch)"
-		case "${device:regex}":
+		case "${node:regex}":
 			return "(" + strings.Join(devices, "|") + ")"
 		case "${dimension:regex}":
 			return "(" + strings.Join(dimensions, "|") + ")"

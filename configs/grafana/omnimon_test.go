@@ -23,7 +23,7 @@ func (s *sample) omnimon(n uint64) {
 	// one adds a row with a text for each key, numbers and texts.
 	one := func(list string, keys map[string]string, numbers []string, texts map[string]string) {
 		b := table.NewBuilder(top + list)
-		for _, name := range []string{"link", "location", "node", "name", "flow", "kind"} {
+		for _, name := range []string{"link", "flow", "location", "node", "name", "kind"} {
 			if value, ok := keys[name]; ok {
 				b.TextKey(name).Append(value)
 			}
