@@ -255,6 +255,8 @@ func (m *groups) ended(g *group, err error, now time.Time) {
 	case asking:
 		switch {
 		case several && cause == refused && !g.sorted:
+			// Silence counts as consent, so a slow switch gets twice the time of its first refusal.
+			m.tryTimeout = max(m.tryTimeout, 2*now.Sub(g.since))
 			g.enter(sorting, now)
 			g.left, g.kept = g.parts, nil
 			m.try(g, now)

@@ -40,3 +40,32 @@ func TestRefusesEverything(t *testing.T) {
 		t.Errorf("%d subscriptions in the first session, %d in the second", first, second)
 	}
 }
+
+// A switch that needs longer for an answer than the limit of a call, and refuses some paths: their
+// refusals are awaited, and the others are served.
+func TestSlowRefusals(t *testing.T) {
+	f := newFake(t)
+	f.answer = ports
+	f.check = func(l *gpb.SubscriptionList) (bool, error) {
+		time.Sleep(60 * time.Millisecond)
+		for _, s := range l.GetSubscription() {
+			if strings.HasSuffix(s.GetPath().GetElem()[0].GetName(), "lldp") {
+				return false, status.Error(codes.Unimplemented, "no lldp")
+			}
+		}
+		return false, nil
+	}
+	w := watch(t, f.addr, func(c *SessionConfig) {
+		c.CallTimeout, c.BackoffBase, c.BackoffMax = 30*time.Millisecond, 20*time.Millisecond, 2*time.Second
+	})
+	w.wait("what the switch serves", synced(w))
+	f.mu.Lock()
+	n := len(f.subscribed)
+	f.mu.Unlock()
+	if n > 140 { // 70; over 220 if a refusal that comes late counts as consent
+		t.Errorf("%d subscriptions", n)
+	}
+	if st := w.Status(); !strings.Contains(st.LastError, "no lldp") || w.leaves()[eth1+"/state/oper-status"] != "UP" {
+		t.Errorf("status %+v", st)
+	}
+}
