@@ -147,7 +147,7 @@ univmon-isp: build ## scenario: UnivMon on a backbone of 25 switches, against gr
 univmon-hosts: build ## scenario: UnivMon counted by agents on hosts, where switches only forward (seconds)
 	$(BIN)/netsketch demo --scenario examples/univmon/hosts.yaml --virtual --json --gnmi 127.0.0.1:0
 
-lightguardian-faults: build ## scenario: six faults on 20 switches with LightGuardian's agents on 16 hosts
+lightguardian-faults: build ## scenario: faults on 20 switches with LightGuardian's agents on 16 hosts
 	for s in faults refined half-dead; do \
 	  $(BIN)/netsketch demo --scenario examples/lightguardian/$$s.yaml --virtual --json --gnmi 127.0.0.1:0 || exit 1; done
 
@@ -288,7 +288,7 @@ figures-check: ## the figures' long tests, none skipped (many minutes)
 	NETSKETCH_FIGURES=1 $(GO) test -C lab/figures -v -count 1 -timeout 120m ./... | tee "$$out"; \
 	! grep -e '--- SKIP' "$$out" || { echo "figures-check: these tests did not run; they say above what they need" >&2; exit 1; }
 
-chamelemon-healthy: build ## ChameleMon on four workloads of 10,000 to 70,000 flows: all exact (many minutes)
+chamelemon-healthy: build ## ChameleMon on workloads of 10,000 to 70,000 flows: all exact (many minutes)
 	NETSKETCH_CHAMELEMON=1 $(GO) test -run TestChameleMonWorkloads -count 1 -v -timeout 120m ./lab/scenario
 
 chamelemon-figure9: build ## ChameleMon's Figure 9 on the emulated testbed, into docs/figures (minutes)

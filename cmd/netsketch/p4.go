@@ -56,7 +56,7 @@ func p4Command() *cobra.Command {
 // checkJSON returns why the device config in a file is not BMv2 JSON. A file that cannot be read
 // has no such reason.
 func checkJSON(path string) error {
-	text, err := files.Read(path)
+	text, err := files.ReadText(path)
 	if err != nil {
 		return nil
 	}

@@ -27,7 +27,7 @@ func (f *queryFlags) runQuery(ctx context.Context, w io.Writer) error {
 	if f.plugin != "omnimon" {
 		return fmt.Errorf("query: --plugin %q has no query language: use --plugin omnimon", f.plugin)
 	}
-	text, err := files.Read(f.text)
+	text, err := files.ReadText(f.text)
 	if err != nil {
 		return fmt.Errorf("query: --text: %w", err)
 	}

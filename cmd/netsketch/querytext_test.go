@@ -44,7 +44,7 @@ func TestQueryText(t *testing.T) {
 
 	const text = "x = packets\n  .distinct(src, dst)\n"
 	file := filepath.Join(t.TempDir(), "x.query")
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte("\ufeff"+text), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	publish := func(epoch uint64, results ...string) {

@@ -125,7 +125,7 @@ func (f *switchFlags) load() (*softswitch.Program, error) {
 		}
 		return softswitch.Compile(p.JSON)
 	case f.json != "":
-		data, err := files.Read(f.json)
+		data, err := files.ReadText(f.json)
 		if err != nil {
 			return nil, err
 		}

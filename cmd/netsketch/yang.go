@@ -153,6 +153,9 @@ func (m *models) check(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
+	if doc, err = files.Text(doc); err != nil {
+		return fmt.Errorf("%s %w", name, err)
+	}
 	if err := m.validate(doc); err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}

@@ -121,7 +121,7 @@ func readPEM(file string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	text = bytes.ReplaceAll(text, []byte("\ufeff"), nil)
+	text = bytes.ReplaceAll(text, []byte(files.Mark), nil)
 	return joined.ReplaceAll(text, []byte("-----\n-----BEGIN ")), nil
 }
 

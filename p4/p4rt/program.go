@@ -17,8 +17,8 @@ import (
 // JSON, and the P4Info in text format or binary. The program's name is the path of the device
 // config.
 func ReadProgram(deviceConfig, p4info string) (*Program, error) {
-	config, err := files.Read(deviceConfig)
-	text, infoErr := files.Read(p4info)
+	config, err := files.ReadText(deviceConfig)
+	text, infoErr := files.ReadText(p4info)
 	if err = errors.Join(err, infoErr); err != nil {
 		return nil, err
 	}

@@ -58,12 +58,16 @@ func (d Description) Proto() *pluginv1.DescribeResponse {
 	}
 }
 
-// DescriptionFrom converts the message back.
+// mark is the byte order mark, which some editors write in front of a text.
+const mark = "\ufeff"
+
+// DescriptionFrom converts the message back. Texts that a plugin keeps in files may begin with a
+// byte order mark, which is removed.
 func DescriptionFrom(m *pluginv1.DescribeResponse) Description {
 	c := m.GetCapabilities()
 	return Description{
 		Name: m.GetName(), Version: m.GetVersion(), Summary: m.GetSummary(),
-		ConfigSchema: m.GetConfigSchema(), SDK: m.GetSdk(),
+		ConfigSchema: strings.TrimPrefix(m.GetConfigSchema(), mark), SDK: m.GetSdk(),
 		Programs: toProto(m.GetPrograms(), func(p *pluginv1.ProgramNeed) ProgramNeed {
 			return ProgramNeed{Role: p.GetRole(), Program: p.GetProgram()}
 		}),
@@ -72,7 +76,7 @@ func DescriptionFrom(m *pluginv1.DescribeResponse) Description {
 				Role: o.GetRole(), Optional: o.GetOptional(), Shared: o.GetShared()}
 		}),
 		Modules: toProto(m.GetModules(), func(y *pluginv1.YangModule) Module {
-			return Module{Name: y.GetName(), Text: y.GetText()}
+			return Module{Name: y.GetName(), Text: strings.TrimPrefix(y.GetText(), mark)}
 		}),
 		Lists: toProto(m.GetLists(), func(l *pluginv1.ListInfo) List {
 			return List{Path: l.GetPath(), Summary: l.GetSummary(), Watchable: l.GetWatchable()}

@@ -463,6 +463,12 @@ func TestModelsRoundTrip(t *testing.T) {
 		Capabilities: Capabilities{Query: true, Merge: true, Drain: true, Watch: true, NetworkUpdates: true,
 			State: true},
 	}
+	marked := d.Proto()
+	marked.ConfigSchema = "\ufeff" + marked.GetConfigSchema() // as some editors write files
+	marked.Modules[0].Text = "\ufeff" + marked.GetModules()[0].GetText()
+	if diff := cmp.Diff(d, DescriptionFrom(marked)); diff != "" {
+		t.Errorf("texts with byte order marks: %s", diff)
+	}
 	if diff := cmp.Diff(d, DescriptionFrom(d.Proto())); diff != "" {
 		t.Error(diff)
 	}

@@ -87,8 +87,9 @@ func Parse(r *settings.Report, text []byte, env func(string) (string, bool)) *se
 	if !encoded(r, text) {
 		return nil
 	}
-	// Some editors write a byte order mark, which has no meaning in UTF-8.
-	tokens := lexer.Tokenize(strings.TrimPrefix(string(text), "\ufeff"))
+	// A text that was joined of several has byte order marks in front of later lines, too.
+	marked := strings.TrimLeft(string(text), files.Mark)
+	tokens := lexer.Tokenize(strings.ReplaceAll(marked, "\n"+files.Mark, "\n"))
 	if !shallow(r, tokens) {
 		return nil
 	}
@@ -116,11 +117,9 @@ func Parse(r *settings.Report, text []byte, env func(string) (string, bool)) *se
 // encoded checks that a text is UTF-8. The lexer would replace bytes of another encoding, also
 // within a password.
 func encoded(r *settings.Report, text []byte) bool {
-	for _, mark := range []string{"\xff\xfe", "\xfe\xff"} {
-		if bytes.HasPrefix(text, []byte(mark)) {
-			r.Add(settings.Position{}, "", "is UTF-16; save it as UTF-8")
-			return false
-		}
+	if _, err := files.Text(text); err != nil {
+		r.Add(settings.Position{}, "", "%v", err)
+		return false
 	}
 	for i, line := range bytes.Split(text, []byte("\n")) {
 		switch {

@@ -224,7 +224,7 @@ func explain(err error) error {
 // CheckCredentials returns why a file cannot be the credentials of a NATS user. They are read again
 // for each connection.
 func CheckCredentials(file string) error {
-	text, err := files.Read(file)
+	text, err := files.ReadText(file)
 	if err != nil {
 		return err
 	}

@@ -17,6 +17,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/netsketch/netsketch/internal/files"
 	"github.com/netsketch/netsketch/sketch/flow"
 )
 
@@ -272,7 +273,7 @@ func generate(name string, weights []float64, packets int, seed uint64) (*Trace,
 }
 
 func readCDF(name string, packets int, seed uint64) ([]float64, error) {
-	b, err := os.ReadFile(name)
+	b, err := files.ReadText(name)
 	if err != nil {
 		return nil, err
 	}
