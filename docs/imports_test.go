@@ -95,6 +95,57 @@ func TestImports(t *testing.T) {
 	}
 }
 
+// compressor is what lets a gRPC server read compressed messages.
+const compressor = "google.golang.org/grpc/encoding/gzip"
+
+// uncompressed returns the packages that make gRPC servers without importing the compressor, by
+// themselves or through a package that they import.
+func uncompressed(imports map[string][]string, servers []string) (without []string) {
+	for _, s := range servers {
+		has := func(pkg string) bool { return slices.Contains(imports[pkg], compressor) }
+		if !has(s) && !slices.ContainsFunc(imports[s], has) {
+			without = append(without, s)
+		}
+	}
+	return without
+}
+
+// TestServersDecompress: clients may compress what they send to any gRPC server of this project.
+func TestServersDecompress(t *testing.T) {
+	imports, servers := map[string][]string{}, []string{}
+	for _, file := range goFiles(t) {
+		directory, err := filepath.Rel(root, filepath.Dir(file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		pkg := module + filepath.ToSlash(directory)
+		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ImportsOnly)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, spec := range parsed.Imports {
+			path, err := strconv.Unquote(spec.Path.Value)
+			if err != nil {
+				t.Fatal(err)
+			}
+			imports[pkg] = append(imports[pkg], path)
+		}
+		if strings.Contains(read(t, file), "grpc.NewServer(") && !slices.Contains(servers, pkg) {
+			servers = append(servers, pkg)
+		}
+	}
+	if len(servers) < 10 {
+		t.Errorf("%d packages make gRPC servers: %q", len(servers), servers)
+	}
+	for _, pkg := range uncompressed(imports, servers) {
+		t.Errorf("%s makes a gRPC server: import %q, because clients may compress", pkg, compressor)
+	}
+	example := map[string][]string{"a": {"b"}, "b": {compressor}, "c": {"a"}}
+	if got := uncompressed(example, []string{"a", "b", "c"}); !slices.Equal(got, []string{"c"}) {
+		t.Errorf("without the compressor: %q", got)
+	}
+}
+
 // TestForbiddenImports holds the table and its reader to imports that must stay forbidden.
 func TestForbiddenImports(t *testing.T) {
 	rules := importRules(t)

@@ -17,8 +17,6 @@ import (
 	"github.com/openconfig/gnmi/value"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
-
-	"github.com/netsketch/netsketch/yang"
 )
 
 // dial connects to the collector's gNMI server.
@@ -37,11 +35,7 @@ func (t *trial) dial(creds credentials.TransportCredentials) *grpc.ClientConn {
 // request is a Get request of one path.
 func (t *trial) request(path string) *gpb.GetRequest {
 	t.Helper()
-	p, err := yang.ParsePath(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &gpb.GetRequest{Path: []*gpb.Path{p}, Encoding: gpb.Encoding_PROTO}
+	return &gpb.GetRequest{Path: []*gpb.Path{t.known(path)}, Encoding: gpb.Encoding_PROTO}
 }
 
 // get returns a leaf as text; empty if it has no value or the collector does not answer.
@@ -95,7 +89,7 @@ type result struct {
 
 // recorder subscribes to paths and records the rows of each epoch.
 type recorder struct {
-	paths []string
+	paths []*gpb.Path
 	work  sync.WaitGroup
 
 	mu     sync.Mutex
@@ -106,7 +100,11 @@ type recorder struct {
 
 // record starts a recorder. It connects again when the collector comes back.
 func (t *trial) record(paths ...string) *recorder {
-	r := &recorder{paths: paths, epochs: map[uint64]*result{}}
+	t.Helper()
+	r := &recorder{epochs: map[uint64]*result{}}
+	for _, p := range paths {
+		r.paths = append(r.paths, t.known(p))
+	}
 	ctx, cancel := context.WithCancel(t.client)
 	r.work.Go(func() {
 		for ctx.Err() == nil {
@@ -131,11 +129,7 @@ func (r *recorder) subscribe(ctx context.Context, client gpb.GNMIClient) {
 		return
 	}
 	list := &gpb.SubscriptionList{Encoding: gpb.Encoding_PROTO}
-	for _, text := range r.paths {
-		p, err := yang.ParsePath(text)
-		if err != nil {
-			panic(err) // a constant
-		}
+	for _, p := range r.paths {
 		list.Subscription = append(list.Subscription, &gpb.Subscription{Path: p, Mode: gpb.SubscriptionMode_ON_CHANGE})
 	}
 	if stream.Send(&gpb.SubscribeRequest{Request: &gpb.SubscribeRequest_Subscribe{Subscribe: list}}) != nil {

@@ -15,8 +15,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
-
-	"github.com/netsketch/netsketch/yang"
 )
 
 // stranger connects from another loopback address, so that bounds for an address do not affect the
@@ -47,7 +45,7 @@ func subscribe(ctx context.Context, conn *grpc.ClientConn,
 
 // path is a path of a constant.
 func path(text string) *gpb.Path {
-	p, err := yang.ParsePath(text)
+	p, err := publishedPath(text)
 	if err != nil {
 		panic(err)
 	}

@@ -88,8 +88,11 @@ func (db *database) refusals() int {
 
 var pointTime = regexp.MustCompile(` (\d+)\n?$`)
 
+// summaries is the list of UnivMon's summaries.
+const summaries = "/netsketch-univmon:univmon/node-summaries/node-summary"
+
 // epochs counts the points of UnivMon's summaries by epoch.
-func (db *database) epochs() map[string]int { return db.rows("univmon/node-summary,") }
+func (db *database) epochs() map[string]int { return db.rows(linePrefix(summaries)) }
 
 // rows counts the points that begin with a prefix by epoch.
 func (db *database) rows(prefix string) map[string]int {
@@ -234,7 +237,7 @@ var databaseCases = append([]fault{
 			t.pass(2)
 			t.delivered(func() map[string]int {
 				n := map[string]int{}
-				for _, s := range t.influxd.Query(`SELECT packets FROM "univmon/node-summary"`) {
+				for _, s := range t.influxd.Query(`SELECT packets FROM "` + influxdb.Measurement(summaries, true) + `"`) {
 					for _, end := range s.Column("time") {
 						ns, _ := end.(json.Number).Int64()
 						n[epochOf(ns)]++
@@ -329,7 +332,7 @@ var databaseCases = append([]fault{
 		check: func(t *trial) {
 			t.pass(2)
 			t.await("the queue is delivered", func() bool { return t.outputNumber("spooled") == 0 })
-			rows := t.database.rows(influxdb.Measurement("/acme-faulty:faulty/row", true) + ",")
+			rows := t.database.rows(linePrefix(faultyList))
 			missing, total, newest := 0, 0, uint64(0) // newest epoch with a missing row
 			for e := t.injected; e < t.ended; e++ {
 				if _, ok := t.published.seen(e).state["row0"]; ok {
@@ -347,6 +350,7 @@ var databaseCases = append([]fault{
 			dropped := t.outputNumber("dropped")
 			t.row.lost = append(t.row.lost, lost(uint64(missing), uint64(total), "rows of the plugin")+
 				fmt.Sprintf(" (%d points counted as dropped)", dropped))
+			t.require(total > 0, "no epoch with rows was seen")
 			t.require(older <= 2*diskRows, "%d rows are older than a dropped one", older)
 			t.require(dropped >= missing && dropped <= missing+missing/4+diskRows, "%d rows are lost and %d points counted",
 				missing, dropped)
@@ -357,12 +361,12 @@ var databaseCases = append([]fault{
 		promise: "only the refused points are dropped; the state counts them and has the reason",
 		needs:   influx, back: 3,
 		inject: func(t *trial) {
-			refused := map[string]bool{}
+			refused, plugins := map[string]bool{}, linePrefix("/netsketch-collector:collector/plugins/plugin")
 			t.database.set(func(w http.ResponseWriter, lines string) bool {
 				var bad []string
 				var good strings.Builder
 				for line := range strings.Lines(lines) {
-					if strings.HasPrefix(line, "collector/plugin,") {
+					if strings.HasPrefix(line, plugins) {
 						bad = append(bad, line)
 						refused[line] = true
 					} else {

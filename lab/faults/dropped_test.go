@@ -52,8 +52,9 @@ func droppingProgram() ([]byte, error) {
 	return json.Marshal(whole)
 }
 
-// dropAll sends frames that the program drops through a switch process, and returns how many leave.
-func (t *trial) dropAll(frames int) (left int) {
+// dropAll sends frames that the program drops, and as many that it forwards, through a switch
+// process, and returns how many of each leave.
+func (t *trial) dropAll(frames int) (dropped, forwarded int) {
 	t.Helper()
 	file := func(name string) string { return filepath.Join(t.dir, name) }
 	program, err := droppingProgram()
@@ -67,10 +68,11 @@ func (t *trial) dropAll(frames int) (left int) {
 	if err != nil {
 		t.Fatalf("%v", err)
 	}
-	for range frames {
-		const opDrop = 2
-		if err := in.Write(pcapfile.Packet{Date: time.Unix(1, 0), Frame: append([]byte{opDrop},
-			make([]byte, 11)...)}); err != nil {
+	const opDrop = 2
+	for i := range 2 * frames {
+		frame := make([]byte, 12)
+		frame[0] = byte(i % 2 * opDrop)
+		if err := in.Write(pcapfile.Packet{Date: time.Unix(1, 0), Frame: frame}); err != nil {
 			t.Fatalf("%v", err)
 		}
 	}
@@ -89,12 +91,16 @@ func (t *trial) dropAll(frames int) (left int) {
 	}
 	defer out.Close()
 	for {
-		switch _, err := out.Next(); {
+		p, err := out.Next()
+		switch {
 		case errors.Is(err, io.EOF):
-			return left
+			return dropped, forwarded
 		case err != nil:
 			t.Fatalf("%v", err)
+		case slices.Contains(p.Frame[:2], opDrop): // a header of one byte may be in front
+			dropped++
+		default:
+			forwarded++
 		}
-		left++
 	}
 }

@@ -21,6 +21,7 @@ import (
 	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	_ "google.golang.org/grpc/encoding/gzip" // clients may compress
 	"google.golang.org/grpc/status"
 
 	"github.com/netsketch/netsketch/p4/p4rt/p4values"
