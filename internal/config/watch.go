@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// settle is how long a file must remain unchanged before it is read: editors write in several
+	// settle is how long a file must keep its contents before it is loaded: editors write in several
 	// steps.
 	settle = 100 * time.Millisecond
 	// lookEvery is how often the file is compared with the version that was read last. Some changes
@@ -77,6 +77,15 @@ func (w *watch) run(ctx context.Context, events <-chan fsnotify.Event, errs <-ch
 	defer ticker.Stop()
 	timer := time.NewTimer(settle) // start with a comparison: the file may have changed since current was read
 	defer timer.Stop()
+	// pending is set while the timer runs; before is what the file had when the timer was set. Events
+	// do not set it anew, because those of other files in the directory may never end.
+	pending, before := true, w.contents()
+	look := func() {
+		if !pending {
+			pending, before = true, w.contents()
+			timer.Reset(settle)
+		}
+	}
 	for {
 		select {
 		case <-ctx.Done():
@@ -86,7 +95,7 @@ func (w *watch) run(ctx context.Context, events <-chan fsnotify.Event, errs <-ch
 				events = nil
 				continue
 			}
-			timer.Reset(settle)
+			look()
 		case err, ok := <-errs:
 			if !ok {
 				errs = nil
@@ -94,14 +103,17 @@ func (w *watch) run(ctx context.Context, events <-chan fsnotify.Event, errs <-ch
 			}
 			w.log.Warn("events of the configuration file were lost; the file itself is compared", "file", w.path,
 				"every", lookEvery, "error", err)
-			timer.Reset(settle)
+			look()
 		case <-ticker.C:
-			if w.differs() {
-				timer.Reset(settle)
-			}
+			look()
 		case <-timer.C:
-			if w.differs() {
+			pending = false
+			switch now := w.contents(); {
+			case now == w.seen:
+			case now == before:
 				w.read(w.load())
+			default: // it is being written
+				look()
 			}
 		case <-requests:
 			l := w.load()
@@ -111,8 +123,8 @@ func (w *watch) run(ctx context.Context, events <-chan fsnotify.Event, errs <-ch
 	}
 }
 
-// differs reports whether the file has changed since it was loaded last.
-func (w *watch) differs() bool { return contentsOf(yaml.Read(w.path)) != w.seen }
+// contents is the digest of the file now.
+func (w *watch) contents() contents { return contentsOf(yaml.Read(w.path)) }
 
 func (w *watch) load() Loaded {
 	data, err := yaml.Read(w.path)

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/fsnotify/fsnotify"
 )
@@ -41,6 +42,47 @@ func TestWatchWithoutEvents(t *testing.T) {
 		if strings.Contains(log.String(), "queue or buffer overflow") != lost {
 			t.Errorf("lost %v: log %q", lost, &log)
 		}
+	}
+}
+
+// TestWatchBesideBusyFiles: a changed file is loaded although other files of its directory change
+// all the time, and is loaded once, when it keeps its contents.
+func TestWatchBesideBusyFiles(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "n.yaml")
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("name: one\n")
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	var got []string
+	w := &watch{path: path, seen: contentsOf([]byte("name: one\n"), nil), log: slog.New(slog.DiscardHandler),
+		read: func(l Loaded) {
+			got = append(got, l.Config.Name)
+			cancel()
+		}}
+	events := make(chan fsnotify.Event)
+	var work sync.WaitGroup
+	work.Go(func() {
+		for i := 0; ; i++ {
+			if i < 20 { // written in steps for five times the settle time
+				write("name: " + strings.Repeat("x", i+1) + "\n")
+			}
+			select {
+			case events <- fsnotify.Event{Name: filepath.Join(filepath.Dir(path), "other.log"), Op: fsnotify.Write}:
+			case <-ctx.Done():
+				return
+			}
+			time.Sleep(settle / 4)
+		}
+	})
+	w.run(ctx, events, nil, nil)
+	work.Wait()
+	if len(got) != 1 || got[0] != strings.Repeat("x", 20) {
+		t.Errorf("loaded %q", got)
 	}
 }
 
