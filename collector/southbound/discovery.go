@@ -21,7 +21,8 @@ import (
 	"github.com/netsketch/netsketch/yang"
 )
 
-// settleTime is how long Discovery waits for further changes after a change before it acts.
+// settleTime is how long Discovery waits for further changes after a change before it acts. Later
+// changes do not prolong it, because a port that goes up and down may never come to rest.
 const settleTime = 200 * time.Millisecond
 
 // Dependencies are what New needs from its caller. Schema, Publish, Certificates and Exclusive are
@@ -337,15 +338,21 @@ func (d *Discovery) follow() {
 	timer := time.NewTimer(time.Hour)
 	timer.Stop()
 	defer timer.Stop()
+	pending := false // the timer runs
 	for {
 		select {
 		case <-d.ctx.Done():
 			return
 		case <-d.wake:
-			timer.Reset(settleTime)
+			if !pending {
+				timer.Reset(settleTime)
+			}
+			pending = true
 		case <-timer.C:
+			pending = false
 			if !d.deps.Exclusive(d.act) { // waiting for a reload could block: the reload may wait for this goroutine
 				timer.Reset(settleTime)
+				pending = true
 			}
 		}
 	}

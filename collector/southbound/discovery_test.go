@@ -49,6 +49,35 @@ func TestConfiguredLinksWithoutSessions(t *testing.T) {
 	testkit.Until(t, "no link is left", func() bool { return len(d.Links()) == 0 })
 }
 
+// Links are discovered although switches report changes without a pause.
+func TestChangesWithoutPause(t *testing.T) {
+	cfg, err := config.Parse("test.yaml", []byte("devices:\n"+
+		"  - {name: leaf1, address: \"127.0.0.1:1\", device-id: 1, pipeline: univmon, tls: {plaintext: true}}\n"+
+		"  - {name: spine1, address: \"127.0.0.1:2\", device-id: 2, pipeline: univmon, tls: {plaintext: true}}\n"+
+		"outputs:\n  - {type: gnmi, address: \"127.0.0.1:0\", tls: {plaintext: true}}\n"+
+		"links:\n  - {from: leaf1/1, to: spine1/1}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := New(cfg, Dependencies{Exclusive: func(f func()) bool { f(); return true }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.Start()
+	var work sync.WaitGroup
+	flapping, stop := context.WithCancel(t.Context())
+	work.Go(func() {
+		for flapping.Err() == nil {
+			d.changed()
+			time.Sleep(settleTime / 20)
+		}
+	})
+	defer d.Stop()
+	defer work.Wait()
+	defer stop()
+	testkit.Until(t, "both ends are reported", func() bool { return len(d.Links()) == 2 })
+}
+
 // A switch is isolated if its neighbors report the ports of all links to it as down, also after
 // LLDP has withdrawn the links. Neighbors without a session report nothing; theirs decide.
 func TestIsolated(t *testing.T) {
