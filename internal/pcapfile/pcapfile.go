@@ -144,9 +144,9 @@ func (r *Reader) ethernet(data []byte, link linkType) []byte {
 }
 
 const (
-	// maxPause is the longest time between two packets of a file. A longer pause is cut, because it
+	// MaxPause is the longest time between two packets of a file. A longer pause is cut, because it
 	// means that the clock was set or a date is wrong.
-	maxPause = time.Minute
+	MaxPause = time.Minute
 	// maxBack is how much earlier than its predecessor a packet may be dated, as happens with packets
 	// of a device's different queues.
 	maxBack = time.Second
@@ -164,7 +164,7 @@ func (d *dates) next(date time.Time) time.Time {
 		return d.last
 	}
 	at := date.Add(d.shift)
-	if step := at.Sub(d.last); !d.last.IsZero() && (step > maxPause || step < -maxBack) {
+	if step := at.Sub(d.last); !d.last.IsZero() && (step > MaxPause || step < -maxBack) {
 		d.steps++
 		d.shift -= step
 		at = d.last

@@ -60,6 +60,7 @@ type Port struct {
 
 	mu     sync.Mutex // guards the fields below
 	in     *pcapfile.Reader
+	gaps   int // how often the packets of all ports paused until one of this port
 	out    *pcapfile.Writer
 	failed error // first failure to write
 	closed bool
@@ -122,12 +123,23 @@ func (p *Port) next() (pcapfile.Packet, error) {
 	return p.in.Next()
 }
 
+// paused counts a pause of all files.
+func (p *Port) paused() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.gaps++
+}
+
 // Warn logs how the packets that were read differ from the packets of the file.
 func (p *Port) Warn(log *slog.Logger) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.in != nil {
 		p.in.Warn(log)
+	}
+	if p.gaps > 0 {
+		log.Warn("a capture file goes on more than a minute after the packets of all ports before; its packets follow at "+
+			"once", "file", p.in.Name(), "pauses", p.gaps)
 	}
 }
 
@@ -137,8 +149,9 @@ func (p *Port) Warn(log *slog.Logger) {
 func (p *Port) Play(ctx context.Context) (packets int, err error) { return Play(ctx, p) }
 
 // Play injects the packets of several ports' files in the order of their dates, and counts time
-// from the earliest. Files of one switch that were captured together are played together. All play
-// at the pace of the first port's configuration.
+// from the earliest. A pause of all files that is longer than pcapfile.MaxPause is cut: the clocks
+// of files may differ. Files of one switch that were captured together are played together. All
+// play at the pace of the first port's configuration.
 func Play(ctx context.Context, ports ...*Port) (packets int, err error) {
 	var queue arrivals
 	for i, p := range ports {
@@ -153,13 +166,17 @@ func Play(ctx context.Context, ports ...*Port) (packets int, err error) {
 		return 0, nil
 	}
 	heap.Init(&queue)
-	first, begin, last := queue[0].Date, time.Now(), time.Duration(0)
+	first, begin, last := queue[0].Date, time.Now(), time.Duration(0) // first grows with the pauses that are cut
 	for len(queue) > 0 {
 		if err := ctx.Err(); err != nil {
 			return packets, err
 		}
 		a := queue[0]
 		at := max(last, a.Date.Sub(first)) // dates within a file may go back; the switch's time does not
+		if pause := at - last; pause > pcapfile.MaxPause {
+			first, at = first.Add(pause), last
+			a.port.paused()
+		}
 		last = at
 		if ports[0].real {
 			if err := sleep(ctx, at-time.Since(begin)); err != nil {

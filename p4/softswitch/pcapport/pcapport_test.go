@@ -8,8 +8,10 @@ import (
 	"encoding/binary"
 	"errors"
 	"io"
+	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -162,6 +164,35 @@ func TestPlayMergesFilesByTime(t *testing.T) {
 	}
 	if !bytes.Equal(files[0], files[1]) {
 		t.Error("two runs gave two files")
+	}
+}
+
+// Files whose clocks differ by hours play one after the other without a pause, and the log names
+// those that were late.
+func TestPlayCutsPauses(t *testing.T) {
+	sw := forwarder(t)
+	out := filepath.Join(t.TempDir(), "out.pcap")
+	early := open(t, sw, 1, pcapport.Config{In: capture(t, []time.Duration{0, 20e6}, 1, 2), RealTime: true})
+	late := open(t, sw, 3, pcapport.Config{In: capture(t, []time.Duration{86400e9, 86400e9 + 20e6}, 3, 4)})
+	latest := open(t, sw, 4, pcapport.Config{In: capture(t, []time.Duration{864000e9}, 5)})
+	to := open(t, sw, 2, pcapport.Config{Out: out, RealTime: true})
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if n, err := pcapport.Play(ctx, early, latest, late); n != 5 || err != nil {
+		t.Fatalf("played %d packets, %v", n, err)
+	}
+	var log bytes.Buffer
+	for _, p := range []*pcapport.Port{early, late, latest} {
+		p.Warn(slog.New(slog.NewTextHandler(&log, nil)))
+	}
+	if n := strings.Count(log.String(), "goes on more than a minute after"); n != 2 {
+		t.Errorf("%d warnings:\n%s", n, log.String())
+	}
+	if err := errors.Join(early.Close(), late.Close(), latest.Close(), to.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if numbers, _ := written(t, out); !slices.Equal(numbers, []uint32{1, 2, 3, 4, 5}) {
+		t.Errorf("left: %v", numbers)
 	}
 }
 
