@@ -45,6 +45,7 @@ type leafMetric struct {
 	kind   prometheus.ValueType
 	scale  float64
 	states []string // values of an enumeration
+	one    bool     // only the current value of an enumeration has a time series
 }
 
 // Describe sends nothing, because the metrics depend on the published leaves.
@@ -155,8 +156,10 @@ func namesOf(l *store.List, leaf string) (names []string) {
 func (x *leafMetric) send(out chan<- prometheus.Metric, v store.Value, labels []string) {
 	if x.states != nil {
 		for _, s := range x.states {
-			out <- prometheus.MustNewConstMetric(x.desc, x.kind, number(store.Bool(s == v.Text())),
-				append(labels[:len(labels):len(labels)], s)...)
+			if current := s == v.Text(); current || !x.one {
+				out <- prometheus.MustNewConstMetric(x.desc, x.kind, number(store.Bool(current)),
+					append(labels[:len(labels):len(labels)], s)...)
+			}
 		}
 		return
 	}
@@ -165,8 +168,8 @@ func (x *leafMetric) send(out chan<- prometheus.Metric, v store.Value, labels []
 
 // resultMetrics is a prometheus.Collector for some lists of results. It follows the rules of
 // leafMetrics with these differences: names begin with netsketch_ and the top container, which
-// names the plugin. Labels have the names of keys. Any text, such as a flow, can be a label, so the
-// number of rows is bounded.
+// names the plugin. Labels have the names of keys. Of an enumeration only the current value is
+// sent. Any text, such as a flow, can be a label, so the number of rows is bounded.
 type resultMetrics struct {
 	store  *store.Store
 	schema func() *yang.Schema
@@ -208,7 +211,9 @@ func (m *resultMetrics) Collect(out chan<- prometheus.Metric) {
 				key := leafKey{row.List.Path, name}
 				x, known := metrics[key]
 				if !known {
-					x = newLeafMetric(schema, row.List, name, namesOf(row.List, name), resultLabels(row.List))
+					if x = newLeafMetric(schema, row.List, name, namesOf(row.List, name), resultLabels(row.List)); x != nil {
+						x.one = true
+					}
 					metrics[key] = x
 				}
 				if x != nil {

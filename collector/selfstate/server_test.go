@@ -213,7 +213,8 @@ func TestMetricsOfResults(t *testing.T) {
 		container porttop { config false; list port { key "node state q_x q-x";
 			leaf q_x { type uint8; } leaf q-x { type uint8; }
 			leaf node { type leafref { path "../values/node"; } } leaf state { type uint8; }
-			container values { leaf node { type string; } leaf packets { type uint64; } leaf text { type string; } } } } }`}))
+			container values { leaf node { type string; } leaf packets { type uint64; } leaf text { type string; }
+				leaf mood { type enumeration { enum GOOD; enum BAD; } } } } } }`}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -230,7 +231,7 @@ func TestMetricsOfResults(t *testing.T) {
 	})
 	b := table.NewBuilder("/acme-top:porttop/port")
 	device, state, under, dash := b.TextKey("node"), b.UintKey("state"), b.UintKey("q_x"), b.UintKey("q-x")
-	packets, text := b.Uint("values/packets"), b.Text("values/text")
+	packets, text, mood := b.Uint("values/packets"), b.Text("values/text"), b.Text("values/mood")
 	for i, name := range []string{"s1", "s\xff2", "s3"} {
 		device.Append(name)
 		state.Append(uint64(i))
@@ -238,6 +239,7 @@ func TestMetricsOfResults(t *testing.T) {
 		dash.Append(8)
 		packets.Append(uint64(10 - i))
 		text.Append("x")
+		mood.Append([]string{"GOOD", "BAD", "BAD"}[i])
 	}
 	rows, err := b.Table()
 	if err == nil {
@@ -249,6 +251,8 @@ func TestMetricsOfResults(t *testing.T) {
 	code, body := get(t, s, "/metrics/results")
 	got := slices.DeleteFunc(samples(body), func(l string) bool { return strings.HasPrefix(l, "#") })
 	want := []string{
+		`netsketch_porttop_port_values_mood{node="s1",port_q_x="8",port_state="0",q_x="7",state="GOOD"} 1`,
+		`netsketch_porttop_port_values_mood{node="s?2",port_q_x="8",port_state="1",q_x="7",state="BAD"} 1`,
 		`netsketch_porttop_port_values_packets{node="s1",port_q_x="8",port_state="0",q_x="7"} 10`,
 		`netsketch_porttop_port_values_packets{node="s?2",port_q_x="8",port_state="1",q_x="7"} 9`,
 		`netsketch_results_rows_omitted{list="/absent"} 0`,

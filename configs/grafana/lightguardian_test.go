@@ -30,6 +30,10 @@ func (s *sample) lightguardian(n uint64) {
 			}
 		}
 		for name := range strings.FieldsSeq(numbers) {
+			if name == "lost-packets" {
+				b.Int("state/" + name).Append(int64(n) + 1)
+				continue
+			}
 			b.Uint("state/" + name).Append(n + 1)
 		}
 		for name := range strings.FieldsSeq(shares) {
@@ -47,16 +51,16 @@ func (s *sample) lightguardian(n uint64) {
 		s.build(b)
 	}
 	type m = map[string]string
-	one("summary", "", "active-alerts in-band-bytes", "received valid", m{"status": "COMPLETE"})
-	one("flows/flow", "flow", "packets received-packets lost-packets", "received", m{"path": "leaf1 leaf2",
+	one("summary", "", "active-alerts in-band-bytes", "coverage hop-coverage", m{"status": "COMPLETE"})
+	one("flows/flow", "flow", "packets received-packets lost-packets", "", m{"path": "leaf1 leaf2",
 		"source-node": "h1", "destination-node": "h2"})
-	one("hops/hop", "flow node", "packets lost-packets gap", "received slow", m{"valid": "true"})
-	one("faults/fault", "flow node kind", "since-epoch packets received-packets", "value", m{"kind": "LOOP",
+	one("hops/hop", "flow node", "packets lost-packets gap", "coverage slow", m{"packets-quality": "UPPER_BOUND"})
+	one("faults/fault", "flow node kind", "since-epoch", "value confidence", m{"kind": "LOOP", "located": "true",
 		"previous-node": "h1"})
-	one("node-summaries/node-summary", "node dimension", "packets distinct-flows", "received entropy", nil)
-	one("distributions/range", "node lower", "flows", "received", nil)
+	one("node-summaries/node-summary", "node dimension", "packets distinct-flows", "coverage entropy", nil)
+	one("distributions/range", "node lower", "flows", "", nil)
 	one("coverage/interval", "node age", "received-columns late-columns disagreeing-columns "+
-		"unmeasured-sketchlets", "received", m{"final": "true"})
+		"unmeasured-sketchlets", "coverage", m{"final": "true"})
 	one("hosts/host", "node", "packets sketchlets bad-check full", "", m{"status": "PARTIAL", "problem": "full"})
 	one("alerts/alert", "location kind", "since-epoch count", "", m{"kind": "LOOP", "active": "true", "severity": "MAJOR",
 		"text": flow})

@@ -19,6 +19,8 @@ var scenarios = map[string]struct {
 	"chamelemon": {"examples/chamelemon/link-loss.yaml", 9},
 	"univmon":    {"lab/scenario/default.yaml", 5},
 	"sketchint":  {"examples/sketchint/queue.yaml", 5},
+	// Random drops at agg2-1 in the fifth epoch. Its results are those of the sixth.
+	"lightguardian": {"examples/lightguardian/faults.yaml", 6},
 }
 
 // Headings of docs/yang.md.
@@ -37,30 +39,41 @@ type answer struct {
 	check func(p *played, plugin string, rows []row)
 }
 
-// answers are the questions of the page by plugin.
+// answers are the questions of the page by plugin, or by plugin and container if the plugin has
+// several answers.
 var answers = map[string]map[string]answer{
 	large: {
 		"omnimon":    {[]string{"flow"}, "packets-low", (*played).linkFlows},
 		"chamelemon": {[]string{"flow"}, "packets", sizes("entered", 0.001)},
 		"univmon":    {[]string{"flow"}, "packets", sizes("packets", 0.01)},
 		"sketchint":  {[]string{"flow"}, "packets", sizes("packets", 0.01)},
+
+		"lightguardian": {[]string{"flow"}, "packets", sizes("packets", 0.01)},
 	},
 	lossy: {
 		"omnimon":    {[]string{"flow", "location"}, "lost-low", (*played).losses},
 		"chamelemon": {[]string{"flow"}, "lost-packets", (*played).victims},
+
+		"lightguardian/faults": {[]string{"flow", "node"}, "value", (*played).shares},
+		"lightguardian/flows":  {[]string{"flow"}, "lost-packets", (*played).missing},
 	},
 	slow: {
-		"sketchint": {[]string{"node"}, "latency-avg", (*played).latencies},
+		"sketchint":     {[]string{"node"}, "latency-avg", (*played).latencies},
+		"lightguardian": {[]string{"node", "lower"}, "packets", (*played).delays},
 	},
 	quality: {
 		"omnimon":    {[]string{"flow", "location"}, "determined", (*played).losses},
 		"chamelemon": {[]string{"flow"}, "exact", (*played).victims},
+
+		"lightguardian": {[]string{"flow"}, "packets-quality", (*played).hopQualities},
 	},
 	covered: {
 		"omnimon":    {nil, "end-time", (*played).covers},
 		"chamelemon": {nil, "end-time", (*played).covers},
 		"univmon":    {nil, "end-time", (*played).covers},
 		"sketchint":  {nil, "end-time", (*played).covers},
+
+		"lightguardian": {nil, "end-time", (*played).covers},
 	},
 }
 
@@ -71,9 +84,12 @@ func TestQuestions(t *testing.T) {
 		t.Run(plugin, func(t *testing.T) {
 			play(t, s.file, s.epochs, func(p *played) {
 				for _, q := range all {
-					a, ok := answers[q.question][plugin]
 					if q.plugin != plugin {
 						continue
+					}
+					a, ok := answers[q.question][plugin]
+					if !ok {
+						a, ok = answers[q.question][strings.Join(strings.Split(q.gnmi, "/")[1:3], "/")]
 					}
 					if !ok {
 						t.Errorf("%s: no check of %s", q.question, q.gnmi)
@@ -244,6 +260,148 @@ func (p *played) latencies(plugin string, rows []row) {
 	}
 	if len(rows) != len(path) {
 		p.t.Errorf("%d switches were published, the flow passed %d", len(rows), len(path))
+	}
+}
+
+// hopQualities checks the packets of flows at a switch against what is said of their quality.
+func (p *played) hopQualities(plugin string, rows []row) {
+	actual, bounds := p.at(plugin, rows[0]["node"]), 0
+	for _, r := range rows {
+		if r["packets"] == "" {
+			continue
+		}
+		n := 0.0
+		if x := actual[r["flow"]]; x != nil {
+			n = x.number(p.t, "packets")
+		}
+		published := r.number(p.t, "packets")
+		switch r["packets-quality"] {
+		case "UPPER_BOUND":
+			if bounds++; published < n {
+				p.t.Errorf("%s has %v packets; at most %v were published", r["flow"], n, published)
+			}
+		case "ESTIMATE":
+		default:
+			p.t.Errorf("%s has packets of quality %q", r["flow"], r["packets-quality"])
+		}
+	}
+	p.t.Logf("%d bounds of %d flows", bounds, len(rows))
+	if bounds < 10 {
+		p.t.Errorf("%d bounds", bounds)
+	}
+}
+
+// shares checks the shares of packets that are missing at switches: each located one is that of
+// the true losses, and each flow that lost at least a tenth of its packets, and 20, is listed.
+func (p *played) shares(plugin string, rows []row) {
+	type place struct{ flow, node string }
+	lost, sent := map[place]float64{}, map[string]float64{}
+	for _, r := range p.of(plugin) {
+		if flow := r["flow"]; r["node"] == "network" {
+			sent[flow] = r.number(p.t, "packets")
+		}
+		for _, text := range strings.Fields(r["lost-at"]) {
+			name, n, _ := strings.Cut(text, "=")
+			if _, to := sdk.LinkNodes(name); to != "" { // packets that a link lost are missing behind it
+				name = to
+			}
+			lost[place{r["flow"], name}] += row{"n": n}.number(p.t, "n")
+		}
+	}
+	located := 0
+	for _, r := range rows {
+		at := place{r["flow"], r["node"]}
+		want := lost[at] / sent[at.flow]
+		if r["located"] == "true" {
+			if located++; math.Abs(r.number(p.t, "value")-want) > 0.02 {
+				p.t.Errorf("%v lost %v of its packets; %s were published", at, want, r["value"])
+			}
+		}
+		delete(lost, at)
+	}
+	for at, n := range lost {
+		if n >= 20 && n >= 0.1*sent[at.flow] {
+			p.t.Errorf("%v lost %v of %v packets and is not listed", at, n, sent[at.flow])
+		}
+	}
+	p.t.Logf("%d flows at switches, %d located", len(rows), located)
+	if located < 10 {
+		p.t.Errorf("%d losses are located", located)
+	}
+}
+
+// onTheirWay is the largest number of packets of a flow that were in the network at the end of an
+// epoch.
+const onTheirWay = 2
+
+// missing checks the packets that did not arrive: they were lost, or were on their way at the end
+// or the begin of the epoch. All flows that lost more are listed.
+func (p *played) missing(plugin string, rows []row) {
+	actual := map[string]float64{}
+	for flow, r := range p.at(plugin, "network") {
+		actual[flow] = r.number(p.t, "lost")
+	}
+	victims := 0
+	for _, r := range rows {
+		if r["lost-packets"] == "" {
+			continue
+		}
+		n, lost := r.number(p.t, "lost-packets"), actual[r["flow"]]
+		if math.Abs(n-lost) > onTheirWay {
+			p.t.Errorf("%s lost %v packets; %v were published", r["flow"], lost, n)
+		}
+		if lost > 0 {
+			victims++
+		}
+		delete(actual, r["flow"])
+	}
+	for flow, n := range actual {
+		if n > onTheirWay {
+			p.t.Errorf("%s lost %v packets and is not listed", flow, n)
+		}
+	}
+	p.t.Logf("%d victims of %d flows", victims, len(rows))
+	if victims < 10 {
+		p.t.Errorf("%d victims were published", victims)
+	}
+}
+
+// delays checks the packets of a flow in ranges of delays: at each switch of its path the ranges
+// have the packets of the flow or a few more, and the true mean and the longest delay are within
+// them.
+func (p *played) delays(plugin string, rows []row) {
+	path := map[string]row{}
+	for _, r := range p.of(plugin) {
+		if r["flow"] == rows[0]["flow"] && r["node"] != "network" {
+			path[r["node"]] = r
+		}
+	}
+	type sums struct{ packets, low, high, top, most float64 }
+	at := map[string]sums{}
+	for _, r := range rows {
+		s, n, low, high := at[r["node"]], r.number(p.t, "packets"), r.number(p.t, "lower"), math.Inf(1)
+		if r["upper"] != "" {
+			high = r.number(p.t, "upper")
+		}
+		s.packets, s.low, s.high = s.packets+n, s.low+n*low, s.high+n*high
+		s.top, s.most = max(s.top, low), max(s.most, high)
+		at[r["node"]] = s
+	}
+	for node, s := range at {
+		x := path[node]
+		if x == nil {
+			p.t.Errorf("%s did not pass %s", rows[0]["flow"], node)
+			continue
+		}
+		n, mean, longest := x.number(p.t, "packets"), x.number(p.t, "delay-mean-ns"), x.number(p.t, "delay-max-ns")
+		p.t.Logf("%s: %+v; true %v packets, mean %v ns, longest %v", node, s, n, mean, longest)
+		if s.packets < n || s.packets > 1.02*n || mean < s.low/s.packets || mean >= s.high/s.packets ||
+			longest < s.top || longest >= s.most {
+			p.t.Errorf("%s: %+v; true are %v packets, mean %v ns, longest %v ns", node, s, n, mean, longest)
+		}
+	}
+	if len(at) != len(path) {
+		p.t.Errorf("%d switches were published, the flow passed %d", len(at), len(path))
 	}
 }
 

@@ -73,9 +73,15 @@ func queries(t *testing.T) (out []query) {
 // underscore of Prometheus.
 type row map[string]string
 
-// number returns a leaf as a number.
+// qualities are the values of leaves of quality.
+var qualities = []string{"EXACT", "LOWER_BOUND", "UPPER_BOUND", "BOUNDED", "ESTIMATE"}
+
+// number returns a leaf as a number. A quality has a number of its own.
 func (r row) number(t *testing.T, name string) float64 {
 	t.Helper()
+	if i := slices.Index(qualities, r[name]); i >= 0 {
+		return float64(i + 1)
+	}
 	if b, err := strconv.ParseBool(r[name]); err == nil && len(r[name]) > 1 {
 		return map[bool]float64{true: 1}[b]
 	}
@@ -170,13 +176,17 @@ func (p *played) influx(text string) (out []row) {
 	return out
 }
 
-// prometheus evaluates PromQL. The value has the name "value".
+// prometheus evaluates PromQL. The value has the name "value". It is that of an enumeration if the
+// time series has a label state.
 func (p *played) prometheus(text string) (out []row) {
 	p.t.Helper()
 	for _, s := range p.prom.query(p.t, text, p.now) {
 		r := row{"value": strconv.FormatFloat(s.F, 'g', -1, 64)}
 		for name, v := range s.Metric.Map() {
 			r[strings.ReplaceAll(name, "_", "-")] = v
+		}
+		if r["state"] != "" {
+			r["value"] = r["state"]
 		}
 		out = append(out, r)
 	}
@@ -305,7 +315,7 @@ func (p *played) ask(q query, keys []string, leaf string) []row {
 	}
 	rows := p.rows(q.gnmi)
 	if len(rows) == 0 {
-		p.t.Errorf("%s has no row", q.gnmi)
+		p.t.Fatalf("%s has no row", q.gnmi)
 	}
 	values := map[string]float64{}
 	for _, r := range rows {

@@ -50,6 +50,12 @@ func leaves(t *testing.T, addr string, elems ...string) map[string]string {
 			out[name] = fmt.Sprint(v.BoolVal)
 		case *gnmi.TypedValue_UintVal:
 			out[name] = fmt.Sprint(v.UintVal)
+		case *gnmi.TypedValue_IntVal:
+			out[name] = fmt.Sprint(v.IntVal)
+		case *gnmi.TypedValue_DoubleVal:
+			out[name] = fmt.Sprint(v.DoubleVal)
+		default:
+			t.Fatalf("%s has a value of type %T", name, v)
 		}
 	}
 	return out

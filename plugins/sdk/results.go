@@ -110,6 +110,19 @@ func (r *Range) Append(b *table.Builder) {
 	b.Text("state/problem").AppendSome(r.Problem)
 }
 
+// Quality is what is known about the true value of a leaf: the type quality of the module
+// netsketch-results, which describes each.
+type Quality string
+
+// Qualities of values.
+const (
+	Exact      Quality = "EXACT"
+	LowerBound Quality = "LOWER_BOUND"
+	UpperBound Quality = "UPPER_BOUND"
+	Bounded    Quality = "BOUNDED"
+	Estimate   Quality = "ESTIMATE"
+)
+
 // Stats are measurements of the analysis of an epoch.
 type Stats struct {
 	Duration   time.Duration // duration of Analyze

@@ -158,7 +158,7 @@ func hopTables(s *wire.Settings, devices []*device, flows []wire.Flow) (hops, ra
 	err error) {
 	h := table.NewBuilder(hopList)
 	key, name := h.TextKey("flow"), h.TextKey("node")
-	carrier, packets, received := h.Bool("state/carrier"), h.Uint("state/packets"), h.Float("state/received")
+	carrier, packets, received := h.Bool("state/carrier"), h.Uint("state/packets"), h.Float("state/coverage")
 	gap, last := h.Uint("state/gap"), h.Uint("state/last-arrival")
 	d := table.NewBuilder(delayList)
 	dKey, dName, lower := d.TextKey("flow"), d.TextKey("node"), d.UintKey("lower")
@@ -214,7 +214,7 @@ func switchTable(devices []*device) (*table.Table, error) {
 	b := table.NewBuilder(switchList)
 	name, id := b.TextKey("node"), b.Uint("state/device-id")
 	interval, columns := b.Uint("state/interval"), b.Uint("state/columns")
-	got, received, old := b.Uint("state/received-columns"), b.Float("state/received"), b.Uint("state/old-sketchlets")
+	got, received, old := b.Uint("state/received-columns"), b.Float("state/coverage"), b.Uint("state/old-sketchlets")
 	for _, d := range devices {
 		name.Append(d.name)
 		id.Append(uint64(d.ID))

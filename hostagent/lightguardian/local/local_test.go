@@ -156,7 +156,7 @@ func TestLocal(t *testing.T) {
 		"/host/summary/state/omitted-flows":                                  "uint_val:0",
 		fmt.Sprintf("/host/flows/flow[flow=%s]/state/received-packets", key): "uint_val:65",
 		fmt.Sprintf("/host/flows/flow[flow=%s]/state/switches", key):         `string_val:"s1"`,
-		hop + "packets": "uint_val:10", hop + "carrier": "bool_val:true", hop + "received": "double_val:1",
+		hop + "packets": "uint_val:10", hop + "carrier": "bool_val:true", hop + "coverage": "double_val:1",
 		hop + "gap": "uint_val:800000", hop + "last-arrival": "uint_val:7200000",
 		fmt.Sprintf("/host/delays/delay[flow=%s][lower=50000][node=s1]/state/packets", key):  "uint_val:2",
 		fmt.Sprintf("/host/delays/delay[flow=%s][lower=100000][node=s1]/state/upper", key):   "uint_val:200000",
@@ -164,7 +164,7 @@ func TestLocal(t *testing.T) {
 		"/host/switches/switch[node=s1]/state/received-columns":                              "uint_val:64",
 		"/host/switches/switch[node=s1]/state/old-sketchlets":                                "uint_val:1",
 		"/host/switches/switch[node=s1]/state/interval":                                      "uint_val:5",
-		"/host/switches/switch[node=s2]/state/received":                                      "double_val:0.015625",
+		"/host/switches/switch[node=s2]/state/coverage":                                      "double_val:0.015625",
 	} {
 		if all[leaf] != want {
 			t.Errorf("%s: %s, want %s", leaf, all[leaf], want)

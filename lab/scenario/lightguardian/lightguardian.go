@@ -22,22 +22,22 @@ import (
 
 // Measures that a scenario can bound.
 const (
-	Received        = "received"          // share of the columns, as published
-	Valid           = "valid"             // share of the hops with a bucket, as published
-	EarlyReceived   = "early-received"    // received before the final results: 1/4 is the first of four epochs
-	EarlyValid      = "early-valid"       // valid before the final results
-	EarlySizeARE    = "early-size-are"    // hop-size-are before the final results
-	HopSizeARE      = "hop-size-are"      // packets of published flows at switches
-	DelayARE        = "delay-are"         // packets of published flows in ranges of delays
-	GapARE          = "gap-are"           // maximum inter-arrival times of published flows
-	FaultF1         = "fault-f1"          // flows at switches with a fault, by kind of fault
-	AlertF1         = "fault-alert-f1"    // switches with faults, by kind of fault
-	AlertIntervals  = "alert-intervals"   // intervals from the beginning of a fault to its alert
-	FlowsError      = "flows-error"       // flows of switches
-	EntropyError    = "entropy-error"     // entropy of switches
-	PacketsError    = "packets-error"     // packets of switches
-	DistributionErr = "distribution-wmre" // sizes of flows of switches
-	LostResults     = "lost"              // share of epochs without a complete result
+	Coverage         = "coverage"           // share of the columns that were received, as published
+	HopCoverage      = "hop-coverage"       // share of the hops with a bucket, as published
+	EarlyCoverage    = "early-coverage"     // coverage before the final results: 1/4 is the first of four epochs
+	EarlyHopCoverage = "early-hop-coverage" // hop-coverage before the final results
+	EarlySizeARE     = "early-size-are"     // hop-size-are before the final results
+	HopSizeARE       = "hop-size-are"       // packets of published flows at switches
+	DelayARE         = "delay-are"          // packets of published flows in ranges of delays
+	GapARE           = "gap-are"            // maximum inter-arrival times of published flows
+	FaultF1          = "fault-f1"           // flows at switches with a fault, by kind of fault
+	AlertF1          = "fault-alert-f1"     // switches with faults, by kind of fault
+	AlertIntervals   = "alert-intervals"    // intervals from the beginning of a fault to its alert
+	FlowsError       = "flows-error"        // flows of switches
+	EntropyError     = "entropy-error"      // entropy of switches
+	PacketsError     = "packets-error"      // packets of switches
+	DistributionErr  = "distribution-wmre"  // sizes of flows of switches
+	LostResults      = "lost"               // share of epochs without a complete result
 )
 
 // Lists of the plugin.
@@ -74,8 +74,8 @@ func Algorithm() score.Algorithm {
 		return score.Measure{Name: name, List: list, Stat: stat, Leaves: leaves, Dimension: final}
 	}
 	measures := []score.Measure{
-		share(Received, final, "received"), share(Valid, final, "valid"),
-		share(EarlyReceived, early, "received"), share(EarlyValid, early, "valid"),
+		share(Coverage, final, "coverage"), share(HopCoverage, final, "hop-coverage"),
+		share(EarlyCoverage, early, "coverage"), share(EarlyHopCoverage, early, "hop-coverage"),
 		{Name: EarlySizeARE, List: hops, Stat: score.FoundError, Leaves: []string{"packets"}, Dimension: early},
 		of(HopSizeARE, hops, score.FoundError, "packets"),
 		of(DelayARE, delays, score.FoundError, "packets"),
@@ -104,8 +104,8 @@ func Algorithm() score.Algorithm {
 		Screen: score.Screen{
 			Columns: []score.Column{
 				{Head: "flows", Width: 7, Cell: score.Measured(summary, "flows")},
-				{Head: "received", Width: 9, Cell: score.Measured(summary, "received")},
-				{Head: "valid", Width: 9, Cell: score.Measured(summary, "valid")},
+				{Head: "columns", Width: 9, Cell: score.Measured(summary, "coverage")},
+				{Head: "hops", Width: 9, Cell: score.Measured(summary, "hop-coverage")},
 				{Head: "size ARE", Width: 9, Cell: score.ScoreOf(HopSizeARE)},
 				{Head: "faults", Width: 7, Cell: score.Measured(summary, "faults")},
 				{Head: "alerts", Width: 7, Cell: score.Measured(summary, "active-alerts")},
@@ -230,7 +230,7 @@ func groundTruth(s *score.Setting) (func(*score.Epoch) score.Tables, error) {
 		}
 		maps.DeleteFunc(intervals,
 			func(last uint64, _ *score.Truth) bool { return last+2*uint64(c.IntervalEpochs) <= e.Number })
-		if row == nil || row.Value("received") == 0 {
+		if row == nil || row.Value("coverage") == 0 {
 			return t // the first intervals are not sent
 		}
 		now := intervals[uint64(row.Value("last-epoch"))]

@@ -48,6 +48,7 @@ type hop struct {
 	off   bool // whether the hop is off the expected path
 	whole bool // whether later columns do not change the hop
 
+	capped   bool    // the sketch has more packets than the sender sent
 	unjudged bool    // the hop is not on all paths that were in force
 	doubt    float64 // probability that the flow did not pass a hop that is not on its path
 }
@@ -146,6 +147,7 @@ func (i *interval) hop(k *flow.Key, name string, f *flowState) hop {
 	h.Shared = more >= max(i.config.Rules.DropPackets, 1)
 	h.Mixed = h.Mixed || h.Shared
 	if float64(h.Packets) < max(i.config.Rules.Loop, 1)*float64(f.sent) || h.Excess(more) > unlikely {
+		h.capped = more > 0
 		h.Packets = uint32(min(uint64(h.Packets)+f.late, f.sent))
 	}
 	return h

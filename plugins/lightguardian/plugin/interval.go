@@ -34,6 +34,7 @@ type interval struct {
 	routes      []*routes.Routes  // routes in force in the interval, the newest last
 	reports     map[report]bool   // reports that were read
 	parts       map[report]uint64 // parts of each report that were read
+	full        map[string]bool   // hosts that did not count the packets of all flows
 	next        *interval         // next interval, in which the columns arrive; nil: not yet
 	votes       analysis.Votes[string]
 	unreached   map[string]bool // switches that did not change to its sketch in time, or to the next one
@@ -79,7 +80,8 @@ func (p *Plugin) open(epoch *sdk.Epoch) *interval {
 	if i == nil {
 		first := n * p.setup.epochs
 		i = &interval{setup: p.setup, number: n, first: first - min(first, p.shift), flows: map[flow.Key]*ends{},
-			switches: map[string]*column{}, reports: map[report]bool{}, parts: map[report]uint64{}, unreached: map[string]bool{}}
+			switches: map[string]*column{}, reports: map[report]bool{}, parts: map[report]uint64{},
+			full: map[string]bool{}, unreached: map[string]bool{}}
 		i.last = first + p.setup.epochs - 1 - min(first+p.setup.epochs-1, p.shift)
 		p.intervals[n] = i
 	}
@@ -189,6 +191,9 @@ func (p *Plugin) read(h *sdk.HostReport, epoch uint64, late bool) *reported {
 		}
 		i.reports[report{h.Host, epoch}] = true
 		i.addFlows(h.Host, rep.Flows)
+		if rep.Counters[wire.FlowsFull] > 0 {
+			i.full[h.Host] = true
+		}
 	}
 	p.addSketchlets(r)
 	return r

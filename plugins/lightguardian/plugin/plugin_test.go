@@ -29,21 +29,23 @@ func TestInterval(t *testing.T) {
 	s.send(local, 1, 30, "leaf1")
 	out := play(t, h, 5, s)
 	expect(t, rows(t, out, summaryList), "", map[string]any{"newest-epoch": 6, "first-epoch": 5, "last-epoch": 5,
-		"final-epoch": 6, "final": true, "status": "COMPLETE", "received": 1.0, "valid": 1.0, "hosts": 4,
+		"final-epoch": 6, "final": true, "status": "COMPLETE", "coverage": 1.0, "hop-coverage": 1.0, "hosts": 4,
 		"hosts-delivered": 4,
 		"switches":        4, "switches-received": 4, "flows": 2, "faults": 0, "active-alerts": 0, "warnings": 0})
 	expect(t, rows(t, out, flowList), k.String(), map[string]any{
-		"source-node": "h1", "destination-node": "h3", "packets": 100, "received-packets": 100, "lost-packets": 0,
-		"path": "leaf1 spine1 leaf2", "valid-hops": 3, "received": 1.0, "faults": 0})
+		"source-node": "h1", "destination-node": "h3", "packets": 100, "received-packets": 100, "lost-packets": int64(0),
+		"path": "leaf1 spine1 leaf2", "measured-hops": 3, "quality": "EXACT",
+		"lost-packets-quality": "ESTIMATE", "faults": 0})
 	list := rows(t, out, hopList)
-	expect(t, list, k.String()+" spine1", map[string]any{"position": 2, "expected": true, "valid": true, "packets": 100,
-		"lost-packets": 0, "slow": 0.0, "gap": 1_000_000, "last-arrival": 99_000_000})
+	expect(t, list, k.String()+" spine1", map[string]any{"position": 2, "expected": true, "quality": "ESTIMATE",
+		"packets-quality": "UPPER_BOUND", "packets": 100,
+		"lost-packets": int64(0), "slow": 0.0, "gap": 1_000_000, "last-arrival": 99_000_000})
 	if len(list) != 4 {
 		t.Errorf("%d hops", len(list))
 	}
 	expect(t, rows(t, out, delayList), k.String()+" leaf2 0", map[string]any{"upper": 50_000, "packets": 100})
 	expect(t, rows(t, out, summariesList), "leaf1 5-tuple", map[string]any{
-		"packets": 130, "distinct-flows": 2, "received": 1.0})
+		"packets": 130, "distinct-flows": 2, "coverage": 1.0})
 	expect(t, rows(t, out, rangeList), "leaf1 64", map[string]any{"upper": 127, "flows": 1})
 	expect(t, rows(t, out, coverageList), "leaf1 0", map[string]any{"first-epoch": 5,
 		"received-columns": simColumns, "final": false})
@@ -133,7 +135,7 @@ func TestDeadHosts(t *testing.T) {
 		e.Missing = append(e.Missing, sdk.Missing{Name: host, Host: true, Reason: "is away", Joined: host == "h4"})
 	}
 	out := h.Analyze(e)
-	expect(t, rows(t, out, summaryList), "", map[string]any{"status": "COMPLETE", "received": 0.5})
+	expect(t, rows(t, out, summaryList), "", map[string]any{"status": "COMPLETE", "coverage": 0.5})
 	expect(t, rows(t, out, hostList), "h2", map[string]any{"status": "LOST", "problem": "is away", "sketchlets": nil})
 	expect(t, rows(t, out, alertList), "h2 HOST_MISSING", map[string]any{"active": true, "text": "is away"})
 	if a := rows(t, out, alertList); a["h4 HOST_MISSING"] != nil {
@@ -141,8 +143,8 @@ func TestDeadHosts(t *testing.T) {
 	}
 	valid := map[string]bool{}
 	for key, hop := range rows(t, out, hopList) {
-		valid[strings.TrimPrefix(key, k.String()+" ")] = hop["valid"].(bool)
-		if hop["valid"] == false && hop["packets"] != nil {
+		valid[strings.TrimPrefix(key, k.String()+" ")] = hop["packets"] != nil
+		if (hop["packets"] == nil) != (hop["packets-quality"] == nil) || (hop["packets"] == nil) != (hop["quality"] == nil) {
 			t.Errorf("%s has packets without a column: %v", key, hop)
 		}
 	}
@@ -157,7 +159,7 @@ func TestDeadHosts(t *testing.T) {
 	// The next interval has no reports of flows at all: nothing is known of its flows.
 	e = simEpoch(t, h, 7, nil, nil, nil)
 	e.Hosts = nil
-	expect(t, rows(t, h.Analyze(e), summaryList), "", map[string]any{"status": "LOST", "received": 0.0, "flows": 0})
+	expect(t, rows(t, h.Analyze(e), summaryList), "", map[string]any{"status": "LOST", "coverage": 0.0, "flows": 0})
 }
 
 // Late reports complete an interval until it is final; the coverage has how much.
@@ -171,12 +173,12 @@ func TestLateReports(t *testing.T) {
 	setData(e, late.Host, nil)
 	out := h.Analyze(e)
 	expect(t, rows(t, out, coverageList), "spine2 0", map[string]any{"first-epoch": 5,
-		"received": 0.75, "late-columns": 0, "final": false})
+		"coverage": 0.75, "late-columns": 0, "final": false})
 	e = simEpoch(t, h, 7, newSim(t), nil, nil)
 	e.Late = []sdk.LateReport{late}
 	out = h.Analyze(e)
 	expect(t, rows(t, out, coverageList), "spine2 1", map[string]any{"first-epoch": 5,
-		"received": 1.0, "late-columns": 64, "final": false,
+		"coverage": 1.0, "late-columns": 64, "final": false,
 		"final-epoch": 10})
 	e = simEpoch(t, h, 8, newSim(t), nil, nil)
 	e.Late = []sdk.LateReport{late}
@@ -184,7 +186,7 @@ func TestLateReports(t *testing.T) {
 	for n := uint64(9); n <= 10; n++ {
 		out = h.Analyze(simEpoch(t, h, n, newSim(t), nil, nil))
 	}
-	expect(t, rows(t, out, coverageList), "spine2 4", map[string]any{"first-epoch": 5, "final": true, "received": 1.0})
+	expect(t, rows(t, out, coverageList), "spine2 4", map[string]any{"first-epoch": 5, "final": true, "coverage": 1.0})
 	if _, ok := rows(t, h.Analyze(simEpoch(t, h, 11, nil, nil, nil)), coverageList)["spine2 5"]; ok {
 		t.Error("a final interval stays")
 	}
@@ -214,9 +216,9 @@ func TestRefined(t *testing.T) {
 			e.Late = []sdk.LateReport{{Epoch: e.Number - 1, HostReport: late}}
 		}
 		out := h.Analyze(e)
-		stamp := map[string]any{"received": want}
+		stamp := map[string]any{"coverage": want}
 		expect(t, rows(t, out, summaryList), "", map[string]any{"newest-epoch": 9 + i, "first-epoch": 5,
-			"final": i == 3, "received": want})
+			"final": i == 3, "coverage": want})
 		for _, r := range out.Tables { // rows of the interval have its end as timestamp
 			ofInterval := !slices.Contains([]string{hostList, coverageList, alertList}, r.Table.List)
 			if ended := e.End.Add(-time.Duration(i+1) * e.End.Sub(e.Start)); ofInterval != r.End.Equal(ended) {
@@ -224,13 +226,13 @@ func TestRefined(t *testing.T) {
 			}
 		}
 		expect(t, rows(t, out, summaryList), "", map[string]any{"last-epoch": 8, "final-epoch": 12, "flows": 1})
-		expect(t, rows(t, out, flowList), k.String(), stamp)
-		expect(t, rows(t, out, flowList), k.String(), map[string]any{"packets": 400, "lost-packets": 0})
+		expect(t, rows(t, out, flowList), k.String(), map[string]any{"packets": 400, "lost-packets": int64(0)})
 		expect(t, rows(t, out, hopList), k.String()+" spine1", stamp)
 		expect(t, rows(t, out, coverageList), "spine1 0", map[string]any{"first-epoch": 5,
-			"final-epoch": 16, "received": want})
+			"final-epoch": 16, "coverage": want})
 		if i == 3 {
-			expect(t, rows(t, out, hopList), k.String()+" spine1", map[string]any{"valid": true, "packets": 400})
+			expect(t, rows(t, out, hopList), k.String()+" spine1", map[string]any{"packets": 400,
+				"packets-quality": "UPPER_BOUND"})
 		}
 	}
 }
@@ -353,8 +355,8 @@ func TestRestart(t *testing.T) {
 	setReport(e, "h2", &wire.Report{Epoch: 6, Sketchlets: columns})
 	out := h.Analyze(e)
 	expect(t, rows(t, out, hostList), "h2", map[string]any{"old-sketchlets": 1})
-	expect(t, rows(t, out, summaryList), "", map[string]any{"status": "PARTIAL", "received": 0.75, "faults": 0})
-	expect(t, rows(t, out, hopList), k.String()+" spine1", map[string]any{"valid": false, "packets": nil})
+	expect(t, rows(t, out, summaryList), "", map[string]any{"status": "PARTIAL", "coverage": 0.75, "faults": 0})
+	expect(t, rows(t, out, hopList), k.String()+" spine1", map[string]any{"packets-quality": nil, "packets": nil})
 	expect(t, rows(t, out, alertList), "spine1 SWITCH_MISSING", map[string]any{"active": true})
 	out = h.Analyze(simEpoch(t, h, 7, s, nil, everything))
 	expect(t, rows(t, out, alertList), "spine1 SWITCH_MISSING", map[string]any{"active": false})
@@ -383,7 +385,9 @@ func TestUnreached(t *testing.T) {
 			"received-columns": used, "unmeasured-sketchlets": dropped})
 		expect(t, rows(t, out, coverageList), "spine2 0", map[string]any{"received-columns": simColumns,
 			"unmeasured-sketchlets": 0})
-		expect(t, rows(t, out, hopList), k.String()+" spine1", map[string]any{"valid": used > 0})
+		if hop := rows(t, out, hopList)[k.String()+" spine1"]; (hop["packets-quality"] == "UPPER_BOUND") != (used > 0) {
+			t.Errorf("epoch %d: %v with %d columns", number, hop, used)
+		}
 		expect(t, rows(t, out, summaryList), "", map[string]any{"faults": 0})
 		alert, alerted := rows(t, out, alertList)["spine1 SWITCH_MISSING"]
 		if alerted = alerted && alert["active"] == true; alerted != (used == 0) || alerted &&
@@ -419,7 +423,7 @@ func TestParts(t *testing.T) {
 	add("h3", &wire.Report{Part: 1, Sketchlets: quarter(3)})
 	e.Missing = []sdk.Missing{{Name: "h3", Host: true, Reason: "is away"}}
 	out := h.Analyze(e)
-	expect(t, rows(t, out, summaryList), "", map[string]any{"received": 1.0, "hosts-delivered": 4})
+	expect(t, rows(t, out, summaryList), "", map[string]any{"coverage": 1.0, "hosts-delivered": 4})
 	expect(t, rows(t, out, hostList), "h1", map[string]any{"status": "COMPLETE"})
 	expect(t, rows(t, out, hostList), "h2", map[string]any{"status": "PARTIAL", "old-sketchlets": 1,
 		"problem": "2 of 3 parts of the report have not arrived"})

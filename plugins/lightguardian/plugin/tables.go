@@ -137,7 +137,7 @@ func (r *run) summaryTable(active uint64) (*table.Table, error) {
 	of.Append(b)
 	one("newest-epoch", r.epoch.Number)
 	one("final-epoch", r.settled())
-	b.Float("state/received").Append(table.Decimal(r.received(), 6))
+	b.Float("state/coverage").Append(table.Decimal(r.received(), 6))
 	one("hosts", uint64(len(r.hosts)))
 	one("hosts-delivered", uint64(r.delivered()))
 	one("switches", uint64(len(r.own)))
@@ -166,7 +166,7 @@ func (r *run) summaryTable(active uint64) (*table.Table, error) {
 		}
 	}
 	one("flows", uint64(len(r.flows)))
-	b.Float("state/valid").Append(table.Decimal(float64(valid)/float64(max(judged, 1)), 6))
+	b.Float("state/hop-coverage").Append(table.Decimal(float64(valid)/float64(max(judged, 1)), 6))
 	one("faults", uint64(r.faults))
 	one("sketchlets", counters[wire.Sketchlets])
 	one("in-band-bytes", counters[wire.InBandBytes])
@@ -181,21 +181,26 @@ func (r *run) flowTable(flows []*flowState) (*table.Table, error) {
 	b := table.NewBuilder(flowList)
 	keys := b.TextKey("flow")
 	from, to := b.Text("state/source-node"), b.Text("state/destination-node")
-	sent, received, lost := b.Uint("state/packets"), b.Uint("state/received-packets"), b.Uint("state/lost-packets")
-	path, valid, faults := b.Text("state/path"), b.Uint("state/valid-hops"), b.Uint("state/faults")
-	share := b.Float("state/received")
+	sent, received, lost := b.Uint("state/packets"), b.Uint("state/received-packets"), b.Int("state/lost-packets")
+	quality, lostQuality := b.Text("state/quality"), b.Text("state/lost-packets-quality")
+	path, valid, faults := b.Text("state/path"), b.Uint("state/measured-hops"), b.Uint("state/faults")
 	for _, f := range flows {
 		appendFlow(keys, f)
 		from.AppendSome(alert.Clip(f.from))
 		to.AppendSome(alert.Clip(f.to))
 		sent.AppendIf(f.sent, f.known[0])
 		received.AppendIf(f.got, f.known[1])
-		lost.AppendIf(f.sent-min(f.sent, f.got), f.known[0] && f.known[1])
+		lost.AppendIf(int64(f.sent)-int64(f.got), f.counted())
+		if f.known[0] || f.known[1] {
+			quality.Append(string(r.hostQuality(f)))
+		}
+		if f.counted() {
+			lostQuality.Append(string(sdk.Estimate))
+		}
 		var names []string
-		n, least := uint64(0), 1.0
+		n := uint64(0)
 		for j := range f.hops {
 			names = append(names, f.hops[j].name)
-			least = min(least, f.hops[j].share)
 			if f.hops[j].Valid {
 				n++
 			}
@@ -203,18 +208,25 @@ func (r *run) flowTable(flows []*flowState) (*table.Table, error) {
 		path.AppendSome(alert.Clip(strings.Join(names, " ")))
 		valid.Append(n)
 		faults.Append(uint64(len(f.faults)))
-		share.AppendIf(table.Decimal(least, 6), len(f.hops) > 0)
 	}
 	return b.Table()
+}
+
+// hostQuality returns the quality of the packets that the hosts of a flow counted.
+func (i *interval) hostQuality(f *flowState) sdk.Quality {
+	if f.known[0] && i.full[f.from] || f.known[1] && i.full[f.to] {
+		return sdk.LowerBound
+	}
+	return sdk.Exact
 }
 
 func (r *run) hopTable(flows []*flowState) (*table.Table, error) {
 	b := table.NewBuilder(hopList)
 	keys, names := b.TextKey("flow"), b.TextKey("node")
 	position, expected := b.Uint("state/position"), b.Bool("state/expected")
-	valid, share, packets := b.Bool("state/valid"), b.Float("state/received"), b.Uint("state/packets")
-	lost, slow := b.Uint("state/lost-packets"), b.Float("state/slow")
-	gap, last := b.Uint("state/gap"), b.Uint("state/last-arrival")
+	share, packets, lost := b.Float("state/coverage"), b.Uint("state/packets"), b.Int("state/lost-packets")
+	slow, gap, last := b.Float("state/slow"), b.Uint("state/gap"), b.Uint("state/last-arrival")
+	quality, packetsQuality := b.Text("state/quality"), b.Text("state/packets-quality")
 	for _, f := range flows {
 		before, ok := f.sent, f.known[0]
 		for j := range f.hops {
@@ -223,10 +235,9 @@ func (r *run) hopTable(flows []*flowState) (*table.Table, error) {
 			names.Append(h.name)
 			position.Append(uint64(j + 1))
 			expected.Append(!h.off)
-			valid.Append(h.Valid)
 			share.Append(table.Decimal(h.share, 6))
 			packets.AppendIf(uint64(h.Packets), h.Valid)
-			lost.AppendIf(before-min(before, uint64(h.Packets)), ok && h.Valid)
+			lost.AppendIf(int64(before)-int64(h.Packets), ok && h.Valid)
 			total, above := uint64(0), uint64(0)
 			for n, v := range h.Delays {
 				if total += uint64(v); n >= r.config.rules.SlowRange {
@@ -238,6 +249,10 @@ func (r *run) hopTable(flows []*flowState) (*table.Table, error) {
 			gap.AppendIf(r.config.nanoseconds(h.Interval), timed)
 			last.AppendIf(r.config.nanoseconds(h.last-min(h.last, 1)), timed) // times begin with 1
 			if h.Valid {
+				quality.Append(string(sdk.Estimate))
+				packetsQuality.Append(string(h.quality()))
+			}
+			if h.Valid {
 				before, ok = min(before, uint64(h.Packets)), true
 				if !f.known[0] && j == 0 {
 					before = uint64(h.Packets)
@@ -248,10 +263,18 @@ func (r *run) hopTable(flows []*flowState) (*table.Table, error) {
 	return b.Table()
 }
 
+// quality returns the quality of the packets at a hop.
+func (h *hop) quality() sdk.Quality {
+	if h.capped {
+		return sdk.Estimate
+	}
+	return sdk.UpperBound
+}
+
 func (r *run) delayTable(flows []*flowState) (*table.Table, error) {
 	b := table.NewBuilder(delayList)
 	keys, names, lower := b.TextKey("flow"), b.TextKey("node"), b.UintKey("lower")
-	upper, packets, share := b.Uint("state/upper"), b.Uint("state/packets"), b.Float("state/received")
+	upper, packets, quality := b.Uint("state/upper"), b.Uint("state/packets"), b.Text("state/quality")
 	limits := r.config.Sketch.Delays
 	for _, f := range flows {
 		for j := range f.hops {
@@ -271,7 +294,7 @@ func (r *run) delayTable(flows []*flowState) (*table.Table, error) {
 					upper.Append(uint64(limits[n]))
 				}
 				packets.Append(uint64(v))
-				share.Append(table.Decimal(h.share, 6))
+				quality.Append(string(sdk.UpperBound))
 			}
 		}
 	}
@@ -283,8 +306,8 @@ func (r *run) faultTable(since map[place]uint64) (*table.Table, error) {
 	keys, names, kinds := b.TextKey("flow"), b.TextKey("node"), b.TextKey("kind")
 	begin, previous := b.Uint("state/since-epoch"), b.Text("state/previous-node")
 	value, sure := b.Float("state/value"), b.Bool("state/located")
-	confidence, share := b.Float("state/confidence"), b.Float("state/received")
-	sent, received := b.Uint("state/packets"), b.Uint("state/received-packets")
+	confidence, share := b.Float("state/confidence"), b.Float("state/coverage")
+	quality := b.Text("state/quality")
 	rows := 0
 	for _, f := range r.flows {
 		for _, x := range f.faults {
@@ -301,8 +324,7 @@ func (r *run) faultTable(since map[place]uint64) (*table.Table, error) {
 			sure.Append(!x.unsure)
 			confidence.Append(table.Decimal(1-x.doubt, 6))
 			share.AppendIf(table.Decimal(r.share(x.name), 6), r.owns(x.name))
-			sent.AppendIf(f.sent, f.known[0])
-			received.AppendIf(f.got, f.known[1])
+			quality.Append(string(sdk.Estimate))
 		}
 	}
 	return b.Table()
@@ -311,7 +333,7 @@ func (r *run) faultTable(since map[place]uint64) (*table.Table, error) {
 func (r *run) nodeTable() (*table.Table, error) {
 	b := table.NewBuilder(summariesList)
 	names, dimension := b.TextKey("node"), b.TextKey("dimension")
-	id, share := b.Uint("state/device-id"), b.Float("state/received")
+	id, share, quality := b.Uint("state/device-id"), b.Float("state/coverage"), b.Text("state/quality")
 	packets, flows, entropy := b.Uint("state/packets"), b.Uint("state/distinct-flows"), b.Float("state/entropy")
 	for _, name := range r.own {
 		names.Append(name)
@@ -322,6 +344,7 @@ func (r *run) nodeTable() (*table.Table, error) {
 		if t == nil {
 			continue
 		}
+		quality.Append(string(sdk.Estimate))
 		packets.Append(table.Whole(t.packets))
 		flows.AppendIf(table.Whole(t.flows), t.counted)
 		if t.sizes != nil {
@@ -334,7 +357,7 @@ func (r *run) nodeTable() (*table.Table, error) {
 func (r *run) rangeTable() (*table.Table, error) {
 	b := table.NewBuilder(rangeList)
 	names, lower := b.TextKey("node"), b.UintKey("lower")
-	upper, flows, share := b.Uint("state/upper"), b.Uint("state/flows"), b.Float("state/received")
+	upper, flows, quality := b.Uint("state/upper"), b.Uint("state/flows"), b.Text("state/quality")
 	for _, name := range r.own {
 		t := r.tasks[name]
 		if t == nil || t.sizes == nil || t.crowded {
@@ -348,7 +371,7 @@ func (r *run) rangeTable() (*table.Table, error) {
 			lower.Append(uint64(1) << i)
 			upper.Append(uint64(2)<<i - 1)
 			flows.Append(table.Whole(n))
-			share.Append(table.Decimal(r.share(name), 6))
+			quality.Append(string(sdk.Estimate))
 		}
 	}
 	return b.Table()
@@ -361,7 +384,7 @@ func (p *Plugin) coverageTable(r *run) (*table.Table, error) {
 	names, age := b.TextKey("node"), b.UintKey("age")
 	first, last, end, final := b.Uint("state/first-epoch"), b.Uint("state/last-epoch"),
 		b.Uint("state/final-epoch"), b.Bool("state/final")
-	columns, received, share := b.Uint("state/columns"), b.Uint("state/received-columns"), b.Float("state/received")
+	columns, received, share := b.Uint("state/columns"), b.Uint("state/received-columns"), b.Float("state/coverage")
 	late, disagreeing := b.Uint("state/late-columns"), b.Uint("state/disagreeing-columns")
 	unmeasured := b.Uint("state/unmeasured-sketchlets")
 	for _, n := range slices.Sorted(maps.Keys(p.intervals)) {

@@ -113,7 +113,7 @@ func (c *check) take(list string, r netns.Row, missed int64) {
 			c.flows[fmt.Sprint(r.Number("first-epoch"), r.Text("flow"))] = r // later epochs of an interval have more
 		}
 	case "/lightguardian/hops/hop":
-		if toServer(r) && !c.ended[r.Text("flow")] && r.Is("valid") {
+		if toServer(r) && !c.ended[r.Text("flow")] && r["packets"] != nil {
 			c.hops[r.Text("node")] = r
 		}
 	case "/lightguardian/hosts/host":
