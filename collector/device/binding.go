@@ -148,7 +148,10 @@ func bind(cat *p4values.Catalog) (*binding, error) {
 		// An epoch leaves the window after the drain, so its registers do not change any more when they
 		// are read.
 		readout, _ := r.Annotations.Find(p4values.AnnotationReadout)
-		if v := readout.Values[drainKey]; v != "" && v != "0" && !b.windowed {
+		switch v := readout.Values[drainKey]; {
+		case v != "" && v != "0" && v != "1":
+			return nil, fmt.Errorf("register %s: @%s: %s=%s; expected 0 or 1", r.Name, p4values.AnnotationReadout, drainKey, v)
+		case v == "1" && !b.windowed:
 			b.drained[r.Name] = true
 		}
 		if a, ok := r.Annotations.Find(p4values.AnnotationUncounted); ok {

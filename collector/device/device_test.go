@@ -400,6 +400,33 @@ func TestCheckProgram(t *testing.T) {
 			isBank := func(t *p4configv1.Table) bool { return t.Preamble.Alias == "bank" }
 			info.Tables = slices.DeleteFunc(info.Tables, isBank)
 		}, "can be read (@netsketch_readout), but no table chooses its bank"},
+		"misspelled annotation": {register(func(r *p4configv1.Register) {
+			r.Preamble.StructuredAnnotations[0].Name = "netsketch_readot"
+		}), "register \"" + cells + "\": there is no annotation @netsketch_readot; did you mean @netsketch_readout?"},
+		"capital annotation": {register(func(r *p4configv1.Register) {
+			r.Preamble.StructuredAnnotations[0].Name = "Netsketch_Readout"
+		}), "there is no annotation @Netsketch_Readout; did you mean @netsketch_readout?"},
+		"misspelled bank annotation": {func(info *p4configv1.P4Info) {
+			for _, table := range info.Tables {
+				for _, a := range table.Preamble.StructuredAnnotations {
+					a.Name = strings.Replace(a.Name, "_bank", "_banks", 1)
+				}
+			}
+		}, "table \"ingress.bank.bank\": there is no annotation @netsketch_banks; did you mean @netsketch_bank?"},
+		"bank annotation on a register": {register(func(r *p4configv1.Register) {
+			r.Preamble.Annotations = []string{"@netsketch_bank"}
+		}), "register \"" + cells + "\": @netsketch_bank is read on a table; move it there"},
+		"readout annotation on a counter": {func(info *p4configv1.P4Info) {
+			info.Counters[0].Preamble.Annotations = []string{"@netsketch_readout(object=7)"}
+		}, ": @netsketch_readout is read on a register; move it there"},
+		"annotation twice": {register(func(r *p4configv1.Register) {
+			r.Preamble.Annotations = []string{"@netsketch_readout(object=99, banks=2)"}
+		}), cells + "\": it has @netsketch_readout twice; keep one"},
+		"drain is no number": {register(func(r *p4configv1.Register) {
+			pairs := r.Preamble.StructuredAnnotations[0].GetKvPairList()
+			pairs.KvPairs = append(pairs.KvPairs, &p4configv1.KeyValuePair{Key: "drain",
+				Value: &p4configv1.Expression{Value: &p4configv1.Expression_StringValue{StringValue: "yes"}}})
+		}), cells + ": @netsketch_readout: drain=yes; expected 0 or 1"},
 	} {
 		p := program(t, "univmon-300k")
 		p.P4Info = proto.CloneOf(p.P4Info)

@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	p4configv1 "github.com/p4lang/p4runtime/go/p4/config/v1"
+
+	"github.com/netsketch/netsketch/internal/suggest"
 )
 
 // Annotation is one annotation of an object of the program, structured (@name[…]) or not
@@ -74,6 +76,36 @@ func (a Annotation) Int(key string) (int64, error) {
 		return 0, fmt.Errorf("@%s: %s=%s is not a number", a.Name, key, text)
 	}
 	return n, nil
+}
+
+// ours begins the names of the annotations of data plane programs.
+const ours = "netsketch_"
+
+// bearers are the kinds of objects on which an annotation is read, by its name without ours.
+var bearers = map[string]string{"readout": "register", "uncounted": "register", "bank": "table", "window": "table"}
+
+// check returns an error if the name of an annotation is misspelled, if an annotation is on an
+// object of a kind on which it is not read, or if it is there twice. Other names that begin with
+// netsketch_ belong to plugins.
+func (as Annotations) check(kind string) error {
+	seen := map[string]bool{}
+	for _, a := range as {
+		name, ok := strings.CutPrefix(strings.ToLower(a.Name), ours)
+		if !ok {
+			continue
+		}
+		of := bearers[name]
+		switch near := suggest.Nearest(name, slices.Sorted(maps.Keys(bearers))); {
+		case near != "" && ours+near != a.Name:
+			return fmt.Errorf("there is no annotation @%s; did you mean @%s?", a.Name, ours+near)
+		case of != "" && of != kind:
+			return fmt.Errorf("@%s is read on a %s; move it there", a.Name, of)
+		case of != "" && seen[a.Name]:
+			return fmt.Errorf("it has @%s twice; keep one", a.Name)
+		}
+		seen[a.Name] = true
+	}
+	return nil
 }
 
 // parseInt reads a P4 integer literal.

@@ -184,8 +184,12 @@ func (b *builder) preamble(kind string, p *p4configv1.Preamble) (Object, error) 
 		return Object{}, fmt.Errorf("%s and %s have the same id %#x", other, what, p.GetId())
 	}
 	b.ids[p.GetId()] = what
-	return Object{ID: p.GetId(), Name: p.GetName(), Alias: p.GetAlias(),
-		Annotations: parseAnnotations(p.GetAnnotations(), p.GetStructuredAnnotations())}, nil
+	o := Object{ID: p.GetId(), Name: p.GetName(), Alias: p.GetAlias(),
+		Annotations: parseAnnotations(p.GetAnnotations(), p.GetStructuredAnnotations())}
+	if err := o.Annotations.check(kind); err != nil {
+		return Object{}, fmt.Errorf("%s: %w", what, err)
+	}
+	return o, nil
 }
 
 // translated reports whether the controller sees values of a named type as strings.
