@@ -69,9 +69,12 @@ generate: ## generated Go code and pages; leaves no diff when it is up to date
   lightguardian-faults clean
 
 # What plugins, roles of hosts and tests of P4 programs import, for `netsketch plugin new` and
-# `netsketch p4 new`: sources without tests, and the includes of P4 programs.
+# `netsketch p4 new`: sources without tests, the includes of P4 programs, and the plugin contract.
 MODULE := ./plugins/sdk/... ./yang/table ./settings/... ./sketch/... ./hostagent/... ./p4/p4rt/... ./p4/softswitch/...
 SOURCES := {{if and .Module .Module.Main}}{{$$d := .Dir}}{{range .GoFiles}}{{$$d}}/{{.}}{{"\n"}}{{end}}{{range .IgnoredGoFiles}}{{$$d}}/{{.}}{{"\n"}}{{end}}{{range .EmbedFiles}}{{$$d}}/{{.}}{{"\n"}}{{end}}{{range .SFiles}}{{$$d}}/{{.}}{{"\n"}}{{end}}{{end}}
+# The pages, the examples, and what they refer to, in the same directories as here.
+PAGES := README.md CHANGELOG.md CONTRIBUTING.md docs examples configs yang/modules outputs/all/reference.md \
+  lab/scenario/default.yaml
 
 # The manual pages and completions come from a binary of this machine; GOARCH may be another's.
 HOST_RUN := env -u GOOS -u GOARCH $(GO) run -ldflags '$(LDFLAGS)'
@@ -96,8 +99,11 @@ install: build ## commands, plugins, units, manual pages, completions into PREFI
 	install -D -m 0644 -t $(ROOT)/share/netsketch/grafana/provisioning/datasources configs/grafana/provisioning/datasources/*
 	install -D -m 0644 -t $(ROOT)/share/netsketch/grafana/provisioning/dashboards configs/grafana/provisioning/dashboards/*
 	@rm -rf $(ROOT)/share/netsketch/go && mkdir -p $(ROOT)/share/netsketch/go
-	@$(GO) list -deps -f '$(SOURCES)' $(MODULE) | sed 's|^$(CURDIR)/||' | sort -u | tar -c -T - go.mod go.sum LICENSE p4/programs/include | \
+	@$(GO) list -deps -f '$(SOURCES)' $(MODULE) | sed 's|^$(CURDIR)/||' | sort -u | tar -c -T - go.mod go.sum LICENSE p4/programs/include plugins/sdk/proto | \
 	  tar -x --no-same-owner -C $(ROOT)/share/netsketch/go
+	@tar -c --exclude='docs/*.go' --exclude='netsketch-plugin-*' --exclude='hostagent-*/hostagent-*' \
+	  --exclude=cocosketch/hostagent-cocosketch $(PAGES) | tar -x --no-same-owner -C $(ROOT)/share/netsketch/go
+	@for d in docs examples; do ln -sfn ../../netsketch/go/$$d $(ROOT)/share/doc/netsketch/$$d; done
 	@etc=$(DESTDIR)$(SYSCONFDIR)/netsketch; \
 	[ -e $$etc/netsketch.yaml ] || sed -e 's|^# configs/netsketch.yaml|# $(SYSCONFDIR)/netsketch/netsketch.yaml|' -e \
 	  's|^  directory: .*|  directory: $(PREFIX)/lib/netsketch/plugins\n  state-directory: /var/lib/netsketch/plugins|' \

@@ -62,6 +62,11 @@ for page in netsketch netsketch-collector netsketch-yang-export netsketch-agent 
   case $type in deb) run dpkg -L netsketch ;; rpm) run rpm --query --list netsketch ;; esac | grep "/$page.1.gz" >/dev/null ||
     fail "no manual page $page"
 done
+dangling=$(cd "$root/usr/share/netsketch/go" && find README.md docs examples -name '*.md' | while read -r page; do
+  grep -oP '\]\(\K[^):#\s]+(?=[)#])' "$page" | while read -r to; do [ -e "${page%/*}/$to" ] || [ -e "$to" ] || echo "$page: $to"; done
+done)
+[ -z "$dangling" ] || fail "links of installed pages lead nowhere: $dangling"
+run test -f /usr/share/doc/netsketch/docs/own-program.md || fail "no pages below /usr/share/doc/netsketch"
 run bash -c '. /usr/share/bash-completion/completions/netsketch && complete -p netsketch' >/dev/null || fail "no completion"
 
 run "${remove[@]}" netsketch >"$copy/log" 2>&1 || { cat "$copy/log" >&2; fail "the $type cannot be removed"; }

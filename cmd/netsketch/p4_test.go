@@ -4,6 +4,8 @@ package main
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -53,6 +55,27 @@ func TestP4New(t *testing.T) {
 	if _, err := command(t, "", "p4", "new", "my-tally", "--netsketch", "../.."); err == nil ||
 		!strings.Contains(err.Error(), "without dashes") {
 		t.Error(err)
+	}
+}
+
+// The compiled program of the example is that of the includes: make p4 writes includes.txt.
+func TestExampleIsCurrent(t *testing.T) {
+	digests, err := os.ReadFile(filepath.Dir(exampleProgram) + "/includes.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(digests)) {
+		digest, file, _ := strings.Cut(strings.TrimSpace(line), "  ")
+		text, err := os.ReadFile("../../p4/programs/include/" + file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if fmt.Sprintf("%x", sha256.Sum256(text)) != digest {
+			t.Errorf("p4/programs/include/%s has changed: run make p4 in examples/cocosketch", file)
+		}
+	}
+	if !bytes.Contains(digests, []byte("switch.p4")) {
+		t.Error("includes.txt does not name switch.p4")
 	}
 }
 
