@@ -4,10 +4,12 @@ package main
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -45,12 +47,35 @@ func p4Command() *cobra.Command {
 			if err != nil {
 				return errors.Join(err, checkJSON(args[0]))
 			}
+			for _, source := range changedSources(base) {
+				fmt.Fprintf(cmd.OutOrStdout(), "warning: %s has changed since %s was compiled: run make p4\n", source, args[0])
+			}
 			return checkP4(cmd.OutOrStdout(), p)
 		},
 	}
 	check.Flags().StringVar(&info, "p4info", "", "`file` with the P4Info, as text or binary")
 	cmd.AddCommand(check, p4NewCommand())
 	return cmd
+}
+
+// changedSources returns the sources of a compiled program that differ from the digests in the list
+// that make p4 writes, BASE.sha256; none if there is no such list.
+func changedSources(base string) (changed []string) {
+	list, err := files.Read(base + ".sha256")
+	if err != nil {
+		return nil
+	}
+	for line := range strings.Lines(string(list)) {
+		digest, name, _ := strings.Cut(strings.TrimSpace(line), "  ")
+		if filepath.Ext(name) != ".p4" {
+			continue
+		}
+		text, err := files.Read(filepath.Join(filepath.Dir(base), name))
+		if err != nil || fmt.Sprintf("%x", sha256.Sum256(text)) != digest {
+			changed = append(changed, name)
+		}
+	}
+	return changed
 }
 
 // checkJSON returns why the device config in a file is not BMv2 JSON. A file that cannot be read

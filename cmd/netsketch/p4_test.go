@@ -36,7 +36,7 @@ func TestP4New(t *testing.T) {
 		name := strings.ReplaceAll(strings.TrimPrefix(path, example), "cocosketch", "tally")
 		got, err := os.ReadFile(filepath.Join(dir, name))
 		switch d.Name() {
-		case "go.mod", "Makefile", "digests.txt":
+		case "go.mod", "Makefile", "cocosketch.sha256":
 			return err
 		}
 		if err != nil || !bytes.Equal(got, bytes.ReplaceAll(want, []byte("cocosketch"), []byte("tally"))) {
@@ -50,6 +50,13 @@ func TestP4New(t *testing.T) {
 	out, err := command(t, "", "p4", "check", filepath.Join(dir, "p4", "tally.json"))
 	if want := "register ingress.own.slots: 12288 cells of 32 bits in a bank"; err != nil ||
 		!strings.Contains(out, want) || !strings.Contains(out, "read-out: by 48 packets in each epoch") {
+		t.Errorf("%v, want %q:\n%s", err, want, out)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "p4", "own.p4"), []byte("// another"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	out, err = command(t, "", "p4", "check", filepath.Join(dir, "p4", "tally.json"))
+	if want := "warning: own.p4 has changed since "; err != nil || !strings.Contains(out, want) {
 		t.Errorf("%v, want %q:\n%s", err, want, out)
 	}
 	if _, err := command(t, "", "p4", "new", "my-tally", "--netsketch", "../.."); err == nil ||

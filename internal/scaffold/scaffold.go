@@ -105,12 +105,12 @@ func (t Template) Write(name, dir, module string) error {
 	if err != nil || t != Program {
 		return err
 	}
-	return digest(filepath.Join(dir, "p4"))
+	return digest(filepath.Join(dir, "p4", name+".sha256"))
 }
 
 // digest writes the digests of the renamed files of a program.
-func digest(dir string) error {
-	list := filepath.Join(dir, "digests.txt")
+func digest(list string) error {
+	dir := filepath.Dir(list)
 	text, err := os.ReadFile(list)
 	if err != nil {
 		return err
