@@ -218,7 +218,7 @@ func (h *Harness) TryAnalyze(epoch *sdk.Epoch) (*sdk.Results, error) {
 		return nil, err
 	}
 	send := func(part *pluginv1.EpochPart) error { return h.stream.Send(sdk.RunRequestOf(part)) }
-	if err := epoch.Send(send, h.timeout); err != nil {
+	if err := asReceived(epoch).Send(send, h.timeout); err != nil {
 		return nil, fmt.Errorf("send: %w", err)
 	}
 	results, err := h.receive(epoch.Number)
@@ -236,6 +236,23 @@ func (h *Harness) TryAnalyze(epoch *sdk.Epoch) (*sdk.Results, error) {
 		}
 	}
 	return results, nil
+}
+
+// asReceived returns the epoch with narrower cells extended to 32 bits, as a collector passes the
+// registers of switches.
+func asReceived(epoch *sdk.Epoch) *sdk.Epoch {
+	out := *epoch
+	out.Devices = slices.Clone(epoch.Devices)
+	for i := range out.Devices {
+		d := &out.Devices[i]
+		d.Objects = slices.Clone(d.Objects)
+		for j, o := range d.Objects {
+			if o.Width < 32 {
+				d.Objects[j] = sdk.CellsOf(o.Object, o.Uint32s())
+			}
+		}
+	}
+	return &out
 }
 
 // watch makes rows the set of watched rows.

@@ -72,6 +72,8 @@ func (sums) Analyze(_ context.Context, e *sdk.Epoch) (*sdk.Results, error) {
 		n := 0
 		for _, o := range d.Objects {
 			switch o.Object {
+			case "narrow":
+				return nil, fmt.Errorf("cells of %d bits", o.Width)
 			case "bad":
 				return nil, errors.New("bad object")
 			case "bad list":
@@ -140,7 +142,8 @@ table /acme-sums:sums/sum target="" replace=true rows=1
 	if _, err := h.Query(watch); err == nil || !strings.Contains(err.Error(), "Unimplemented") {
 		t.Errorf("query: %v", err)
 	}
-	for object, text := range map[string]string{"bad": "bad object", "bad list": "does not declare",
+	for object, text := range map[string]string{"bad": "bad object", "narrow": "cells of 32 bits",
+		"bad list":  "does not declare",
 		"bad value": "1099511627777", "bad plan": `plan from epoch 9: write 0: the network has no device "s9"`} {
 		if _, err := h.TryAnalyze(epoch(4, object, 1)); err == nil || !strings.Contains(err.Error(), text) {
 			t.Errorf("%s: %v", object, err)
