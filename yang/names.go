@@ -5,6 +5,7 @@ package yang
 import (
 	"errors"
 	"fmt"
+	"math"
 	"regexp"
 	"slices"
 	"strings"
@@ -54,15 +55,103 @@ var (
 	camelCase    = regexp.MustCompile(`([a-z0-9])([A-Z])`)
 )
 
+// unit is a unit that metrics have, and how many of it are one of a leaf's unit.
+type unit struct {
+	name  string
+	scale float64
+}
+
+// baseUnits maps units of leaves to the units that Prometheus recommends.
+var baseUnits = func() map[string]unit {
+	all := map[string]unit{}
+	add := func(name string, scale float64, units ...string) {
+		for _, u := range units {
+			all[u] = unit{name, scale}
+		}
+	}
+	add("seconds", 1, "seconds", "second", "sec", "s")
+	add("seconds", 60, "minutes", "minute", "min")
+	add("seconds", 3600, "hours", "hour", "h")
+	add("seconds", 86400, "days", "day", "d")
+	add("seconds", 604800, "weeks", "week")
+	add("seconds", 1e-2, "centiseconds")
+	add("seconds", 1e-3, "milliseconds", "millisecond", "msec", "ms")
+	add("seconds", 1e-6, "microseconds", "microsecond", "usec", "us")
+	add("seconds", 1e-9, "nanoseconds", "nanosecond", "nsec", "ns")
+	add("bytes", 1, "bytes", "byte", "octets", "octet")
+	for i, prefix := range []string{"k", "m", "g", "t"} {
+		long := []string{"kilo", "mega", "giga", "tera"}[i]
+		add("bytes", math.Pow10(3*i+3), long+"bytes", long+"byte", prefix+"b")
+		add("bytes", float64(uint64(1)<<(10*i+10)), long[:2]+"bibytes", long[:2]+"bibyte", prefix+"ib")
+	}
+	return all
+}()
+
+// unitOf returns the unit of a leaf's metric; ok is false for a unit that metrics' names do not have.
+func unitOf(leaf *Leaf) (u unit, ok bool) {
+	switch {
+	case leaf.Type.Name == "timestamp":
+		return unit{"seconds", 1e-9}, true
+	case leaf.Units == "B":
+		return unit{"bytes", 1}, true
+	}
+	u, ok = baseUnits[strings.ToLower(leaf.Units)]
+	return u, ok
+}
+
+// MetricScale returns by what the values of a leaf are multiplied for its metric.
+func MetricScale(leaf *Leaf) float64 {
+	if u, ok := unitOf(leaf); ok {
+		return u.scale
+	}
+	return 1
+}
+
+// derivedUnit matches units that Prometheus does not recommend in names.
+var derivedUnit = regexp.MustCompile(`^(?:(?:pico|nano|micro|milli|centi|deci|deca|hecto|kilo|kibi|mega|mebi|` +
+	`giga|gibi|tera|tebi|peta|pebi)(?:amperes|bytes|celsius|grams|joules|kelvin|meters|metres|seconds|volts)|` +
+	`[a-z]*(?:minutes|hours|days|weeks|kelvins|fahrenheit|rankine|inches|yards|miles|bits|calories|pounds|ounces))$`)
+
+// abbreviations maps abbreviated units, which Prometheus does not recommend, to other words.
+var abbreviations = map[string]string{"s": "secs", "sec": "secs", "ms": "msecs", "us": "usecs", "ns": "nsecs",
+	"b": "b1", "kb": "kbyte", "mb": "mbyte", "gb": "gbyte", "tb": "tbyte", "pb": "pbyte", "m": "m1", "h": "h1", "d": "d1"}
+
+// metricWord returns a word of a leaf's path as metrics have it. It is empty if the word is the
+// unit, which metrics have at their end.
+func metricWord(word string, leaf *Leaf) string {
+	if other, ok := metricTypes[word]; ok {
+		return other
+	}
+	abbreviation, short := abbreviations[word]
+	derived := derivedUnit.MatchString(word)
+	if !short && !derived {
+		return word
+	}
+	own, _ := unitOf(leaf)
+	if u, ok := baseUnits[word]; ok && u == own {
+		return ""
+	}
+	switch singular, plural := strings.CutSuffix(word, "s"); {
+	case short:
+		return abbreviation
+	case plural:
+		return singular
+	}
+	return word + "s"
+}
+
 // MetricName returns the name of the metric of a leaf, for the elements of its path, with
 // underscores for dashes and dots. The name ends with the unit, and for a counter with _total. It
-// contains no metric type, and does not end like a series of another type.
+// contains no metric type and no other unit, and does not end like a series of another type.
 func MetricName(leaf *Leaf, elements ...string) string {
-	words := strings.Split(Underscores(strings.Join(elements, "_")), "_")
-	for i, w := range words {
-		if other, ok := metricTypes[w]; ok {
-			words[i] = other
+	var words []string
+	for _, w := range strings.Split(Underscores(strings.Join(elements, "_")), "_") {
+		if other := metricWord(w, leaf); other != "" || w == "" {
+			words = append(words, other)
 		}
+	}
+	if len(words) == 0 {
+		words = []string{"value"}
 	}
 	switch words[len(words)-1] {
 	case "count", "sum", "bucket":
@@ -72,13 +161,11 @@ func MetricName(leaf *Leaf, elements ...string) string {
 			words = append(words, "total", "value")
 		}
 	}
-	switch {
-	case leaf.Type.Name == "timestamp":
-		words = append(words, "timestamp", "seconds")
-	case leaf.Units == "nanoseconds":
-		words = append(words, "seconds")
-	case leaf.Units == "bytes":
-		words = append(words, "bytes")
+	if leaf.Type.Name == "timestamp" {
+		words = append(words, "timestamp")
+	}
+	if u, ok := unitOf(leaf); ok && (u.name != "seconds" || words[len(words)-1] != u.name) {
+		words = append(words, u.name)
 	}
 	if leaf.Type.Name == counter64 {
 		words = append(words, "total")

@@ -3,6 +3,7 @@
 package selfstate
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"sync"
@@ -20,8 +21,8 @@ import (
 //	leaf                         metric
 //	counter64                    counter NAME_total
 //	other number, boolean        gauge NAME
-//	units nanoseconds            seconds: NAME_seconds; of type timestamp NAME_timestamp_seconds
-//	units bytes                  NAME_bytes
+//	a unit of time               seconds: NAME_seconds; of type timestamp NAME_timestamp_seconds
+//	a unit of bytes              NAME_bytes
 //	enumeration                  gauges NAME{state="VALUE"}, 1 for the current value and 0 for others
 //	string, config leaf, key     none
 //
@@ -95,12 +96,9 @@ func newLeafMetric(schema *yang.Schema, l *store.List, name string, names, label
 		leaf.Type.Base != yang.Enumeration {
 		return nil
 	}
-	x := &leafMetric{kind: prometheus.GaugeValue, scale: 1}
+	x := &leafMetric{kind: prometheus.GaugeValue, scale: yang.MetricScale(leaf)}
 	if leaf.Type.Base == yang.Enumeration {
 		x.states = leaf.Type.Values
-	}
-	if leaf.Type.Name == "timestamp" || leaf.Units == "nanoseconds" {
-		x.scale = 1e-9
 	}
 	if leaf.Type.Name == "counter64" {
 		x.kind = prometheus.CounterValue
@@ -109,7 +107,8 @@ func newLeafMetric(schema *yang.Schema, l *store.List, name string, names, label
 		labels = append(labels, "state")
 	}
 	full := "netsketch_" + yang.MetricName(leaf, names...)
-	x.desc = prometheus.NewDesc(full, strings.Join(strings.Fields(leaf.Node.Description), " "), labels, nil)
+	help := cmp.Or(strings.Join(strings.Fields(leaf.Node.Description), " "), l.Path+"/"+name)
+	x.desc = prometheus.NewDesc(full, help, labels, nil)
 	return x
 }
 

@@ -286,14 +286,23 @@ func TestMetricNames(t *testing.T) {
 			leaf state { type string; } leaf rxPort { type string; }
 			leaf rxBytes { type yang:counter64; description "d"; } leaf hits.count { type uint64; description "d"; }
 			leaf rtt-summary { type uint64; description "d"; } leaf size-histogram { type uint64; description "d"; }
-			leaf oper { type enumeration { enum UP; } description "d"; } } } }`}))
+			leaf oper { type enumeration { enum UP; } description "d"; }
+			leaf rtt-milliseconds { type uint64; units "milliseconds"; } leaf wait-ms { type uint64; units "ms"; }
+			leaf ms { type yang:counter64; units "ms"; } leaf online-minutes { type uint64; } leaf m { type uint64; }
+			leaf link-megabits { type uint64; } leaf sent-bits { type yang:counter64; } leaf d-total { type uint64; }
+			leaf size-kb { type uint64; units "kB"; } leaf kilobytes { type uint64; } leaf fahrenheit { type uint64; }
+			leaf uptime-seconds { type uint64; units "seconds"; } leaf rx-sec { type uint64; units "packets"; }
+			leaf age { type uint64; units "days"; } leaf s { type uint64; } leaf h.s { type uint64; }
+			leaf nanoseconds { type uint64; units "nanoseconds"; }
+		} } }`}))
 	if err != nil {
 		t.Fatal(err)
 	}
 	st := store.New(store.Options{Schema: r})
 	var lists []string
 	for _, l := range r.Current().Lists() {
-		if len(l.Keys) == 0 || l.Nested || l.Node.Config || strings.HasPrefix(l.Path, "/netsketch-collector:") {
+		own := strings.HasPrefix(l.Path, "/netsketch-collector:") // its metrics are those of /metrics
+		if l.Nested || !own && (len(l.Keys) == 0 || l.Node.Config) {
 			continue
 		}
 		b := table.NewBuilder(l.Path)
@@ -328,7 +337,9 @@ func TestMetricNames(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", l.Path, err)
 		}
-		lists = append(lists, plain(l.Path))
+		if !own {
+			lists = append(lists, plain(l.Path))
+		}
 	}
 	s := NewServer(ServerConfig{Address: "127.0.0.1:0", Results: lists, ResultRows: 2},
 		ServerDependencies{Store: st, Schema: r, Health: &Health{}, Logger: slog.New(slog.DiscardHandler)})
@@ -340,24 +351,34 @@ func TestMetricNames(t *testing.T) {
 		st.Close()
 		http.DefaultClient.CloseIdleConnections()
 	})
-	code, body := get(t, s, "/metrics/results")
-	if n := strings.Count(body, "# TYPE netsketch_"); code != http.StatusOK || n < 100 {
-		t.Fatalf("status %d, %d metrics", code, n)
-	}
-	problems, err := promlint.New(strings.NewReader(body)).Lint()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, p := range problems {
-		t.Errorf("%s: %s", p.Metric, p.Text)
-	}
-	// Earlier versions of promtool reject any name that contains a type.
-	for _, line := range samples(body) {
-		name := strings.FieldsFunc(line, func(r rune) bool { return r == '{' || r == ' ' })[0]
-		for _, word := range strings.Split(name, "_") {
-			if slices.Contains([]string{"counter", "gauge", "histogram", "summary", "untyped"}, word) {
-				t.Errorf("%s: has the name of a type", name)
+	values := map[string]string{}
+	for path, least := range map[string]int{"/metrics": 80, "/metrics/results": 100} {
+		code, body := get(t, s, path)
+		if n := strings.Count(body, "# TYPE netsketch_"); code != http.StatusOK || n < least {
+			t.Fatalf("%s: status %d, %d metrics", path, code, n)
+		}
+		problems, err := promlint.New(strings.NewReader(body)).Lint()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range problems {
+			t.Errorf("%s: %s: %s", path, p.Metric, p.Text)
+		}
+		// Earlier versions of promtool reject any name that contains a type.
+		for _, line := range samples(body) {
+			name := strings.FieldsFunc(line, func(r rune) bool { return r == '{' || r == ' ' })[0]
+			values[name] = line[strings.LastIndexByte(line, ' ')+1:]
+			for _, word := range strings.Split(name, "_") {
+				if slices.Contains([]string{"counter", "gauge", "histogram", "summary", "untyped"}, word) {
+					t.Errorf("%s: has the name of a type", name)
+				}
 			}
+		}
+	}
+	for name, want := range map[string]string{"rtt_seconds": "0.001", "wait_seconds": "0.001", "age_seconds": "86400",
+		"size_bytes": "1000", "online_minute": "1", "uptime_seconds": "1", "link_megabit": "1"} {
+		if got := values["netsketch_acme_port_"+name]; got != want {
+			t.Errorf("%s is %q, want %s", name, got, want)
 		}
 	}
 }

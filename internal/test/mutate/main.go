@@ -7,7 +7,8 @@
 //
 // It negates conditions, moves comparisons by one, exchanges operators and removes statements. It
 // prints each mutant that the tests let pass, and exits with code 1 if there is one that the file
-// of -known does not list. Nothing in the tree changes: mutants are overlays of the build.
+// of -known does not list. Standard error has a line of progress every half minute. Nothing in the
+// tree changes: mutants are overlays of the build.
 package main
 
 import (
@@ -87,7 +88,19 @@ func mutateAll(directory, functions string, share float64, packages []string, ru
 		return 0, err
 	}
 	defer os.RemoveAll(temporary)
-	total, survivors := 0, 0
+	began := time.Now()
+	if out, err := exec.Command("go", arguments(packages, run, limit)...).CombinedOutput(); err != nil {
+		return 0, fmt.Errorf("the tests fail without a mutant: %w\n%s", err, out)
+	}
+	fmt.Fprintf(os.Stderr, "mutate: the tests pass without a mutant, in %v\n", time.Since(began).Round(time.Second))
+	total, survivors, all, next := 0, 0, 0, time.Now().Add(progressEvery)
+	type parsedFile struct {
+		name    string
+		set     *token.FileSet
+		file    *ast.File
+		mutants []mutant
+	}
+	var parsed []parsedFile
 	for _, name := range files {
 		if strings.HasSuffix(name, "_test.go") {
 			continue
@@ -97,28 +110,31 @@ func mutateAll(directory, functions string, share float64, packages []string, ru
 		if err != nil {
 			return survivors, err
 		}
-		for _, m := range mutants(file) {
-			if functions != "" && !slices.Contains(strings.Split(functions, ","), m.function) {
-				continue
-			}
-			at := set.Position(m.at)
-			label := fmt.Sprintf("%s: %s: %s", filepath.Base(name), m.function, m.text)
-			if known[label] || rand.Float64() >= share {
-				continue
+		chosen := slices.DeleteFunc(mutants(file), func(m mutant) bool {
+			return functions != "" && !slices.Contains(strings.Split(functions, ","), m.function) ||
+				known[m.label(name)] || rand.Float64() >= share
+		})
+		parsed, all = append(parsed, parsedFile{name, set, file, chosen}), all+len(chosen)
+	}
+	for _, f := range parsed {
+		for _, m := range f.mutants {
+			if time.Now().After(next) {
+				next = time.Now().Add(progressEvery)
+				fmt.Fprintf(os.Stderr, "mutate: %d of %d mutants, %d survived\n", total, all, survivors)
 			}
 			undo := m.change()
 			var source bytes.Buffer
-			err := format.Node(&source, set, file)
+			err := format.Node(&source, f.set, f.file)
 			undo()
 			if err != nil {
 				return survivors, err
 			}
 			total++
-			if killed, err := test(temporary, name, source.Bytes(), packages, run, limit); err != nil {
+			if killed, err := test(temporary, f.name, source.Bytes(), packages, run, limit); err != nil {
 				return survivors, err
 			} else if !killed {
 				survivors++
-				fmt.Printf("%s\t(line %d)\n", label, at.Line)
+				fmt.Printf("%s\t(line %d)\n", m.label(f.name), f.set.Position(m.at).Line)
 			}
 		}
 	}
@@ -145,11 +161,20 @@ func test(temporary, name string, source []byte, packages []string, run string, 
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), limit+time.Minute)
 	defer cancel()
-	args := append([]string{"test", "-vet=off", "-failfast", "-timeout", limit.String(), "-overlay", overlay}, packages...)
+	return exec.CommandContext(ctx, "go", arguments(packages, run, limit, "-overlay", overlay)...).Run() != nil, nil
+}
+
+// progressEvery is the time between two lines of progress.
+const progressEvery = 30 * time.Second
+
+// arguments are those of the go command that runs the tests.
+func arguments(packages []string, run string, limit time.Duration, further ...string) []string {
+	args := append([]string{"test", "-vet=off", "-failfast", "-timeout", limit.String()}, further...)
+	args = append(args, packages...)
 	if run != "" {
 		args = append(args, "-run", run)
 	}
-	return exec.CommandContext(ctx, "go", args...).Run() != nil, nil
+	return args
 }
 
 // mutant is one change of a file. change makes it and returns what takes it back.
@@ -158,6 +183,11 @@ type mutant struct {
 	function string
 	text     string
 	change   func() (undo func())
+}
+
+// label names the mutant of a file.
+func (m mutant) label(file string) string {
+	return fmt.Sprintf("%s: %s: %s", filepath.Base(file), m.function, m.text)
 }
 
 // exchanged are operators and what replaces them.
