@@ -87,7 +87,7 @@ var baseUnits = func() map[string]unit {
 	return all
 }()
 
-// unitOf returns the unit of a leaf's metric; ok is false for a unit that metrics' names do not have.
+// unitOf returns the unit of a leaf in metrics; ok is false for units that their names leave out.
 func unitOf(leaf *Leaf) (u unit, ok bool) {
 	switch {
 	case leaf.Type.Name == "timestamp":
