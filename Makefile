@@ -256,8 +256,8 @@ faults: build $(INFLUXD) ## the fault suite, into docs/evidence/faults.md unless
 	NETSKETCH_BIN=$(BIN) NETSKETCH_REQUIRE_INFLUXD=1 INFLUXD=$(INFLUXD) $(GO) test -run TestFaults -count 1 -v -timeout 60m \
 	  ./lab/faults $(if $(CI),,-write) -only '$(or $(FAULTS),.)'
 
-evidence: ## what CI leaves out, one after the other (hours)
-	$(MAKE) model soak soak-cluster full-disks netns-harm figures-check fuzz-all
+evidence: ## what CI leaves out, one after the other, also after a failure (hours)
+	$(MAKE) -k model tutorial example-cluster soak soak-cluster full-disks netns-harm figures-check fuzz-all
 
 findings: build ## which faults are found, and false alerts, in drawn networks, into docs/evidence/findings.md (hours; FINDINGS="-seeds 2")
 	$(GO) build -o $(BIN)/findings ./lab/findings
@@ -290,8 +290,10 @@ figures: ## charts of docs/figures from their rows; FIGURES="sketches", "attenti
 	$(BIN)/figures $(or $(FIGURES),draw)
 
 figures-check: ## the figures' long tests, none skipped (many minutes)
-	@out=$$(mktemp); trap 'rm -f "$$out"' EXIT; \
-	NETSKETCH_FIGURES=1 $(GO) test -C lab/figures -v -count 1 -timeout 120m ./... | tee "$$out"; \
+	@out=$$(mktemp); trap 'rm -f "$$out"' EXIT; failed=0; \
+	for p in $$($(GO) list -C lab/figures ./...); do echo "figures-check: $$p"; \
+	  NETSKETCH_FIGURES=1 $(GO) test -C lab/figures -v -count 1 -timeout 120m $$p | tee -a "$$out" || failed=1; done; \
+	[ $$failed = 0 ] || exit 1; \
 	! grep -e '--- SKIP' "$$out" || { echo "figures-check: these tests did not run; they say above what they need" >&2; exit 1; }
 
 chamelemon-healthy: build ## ChameleMon on workloads of 10,000 to 70,000 flows: all exact (many minutes)
