@@ -511,6 +511,23 @@ func TestEncryptedKey(t *testing.T) {
 	}
 }
 
+// A certificate, key or bundle that was saved as UTF-16 is named as such.
+func TestUTF16(t *testing.T) {
+	p := newPair(t)
+	file := filepath.Join(t.TempDir(), "a.pem")
+	if err := os.WriteFile(file, []byte("\xff\xfe-\x00-\x00"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cert, key := filepath.Join(p.dir, "server.pem"), filepath.Join(p.dir, "server.key")
+	for name, files := range map[string]certs.Files{"certificate": {Cert: file, Key: key}, "key": {Cert: cert, Key: file},
+		"bundle": {Cert: cert, Key: key, CA: file}} {
+		_, err := p.store.Server(files)
+		if err == nil || !strings.Contains(err.Error(), file+" is UTF-16; save it as UTF-8") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
 // certificate is a certificate of the directory.
 func (p *pair) certificate(name string) tls.Certificate {
 	p.t.Helper()

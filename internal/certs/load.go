@@ -117,7 +117,7 @@ var joined = regexp.MustCompile(`----------BEGIN `)
 // readPEM reads a PEM file. encoding/pem passes over blocks that do not begin on a line of their
 // own without a word, so readPEM removes byte order marks and parts files that were joined.
 func readPEM(file string) ([]byte, error) {
-	text, err := files.Read(file)
+	text, err := files.ReadText(file)
 	if err != nil {
 		return nil, err
 	}
@@ -176,7 +176,7 @@ func (m *material) parse(name string, text []byte) ([]*x509.Certificate, error) 
 	case len(out) == 0 && first != nil:
 		return nil, first
 	case len(out) == 0:
-		return nil, errors.New("the file contains no PEM certificate; a file in DER or UTF-16 must be converted")
+		return nil, errors.New("the file contains no PEM certificate; a file in DER must be converted")
 	case skipped > 0:
 		m.skipped = append(m.skipped, fmt.Sprintf("%s: %d of %d; the first: %v", name, skipped, blocks, first))
 	}
