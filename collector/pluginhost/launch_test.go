@@ -134,6 +134,18 @@ func TestPinnedChecksum(t *testing.T) {
 				inst.Status().Restarts > 0
 		})
 	}
+	other := filepath.Join(pluginDir(t, "rogue"), testPrefix+"rogue")
+	script := fmt.Sprintf("#!/bin/sh\nexec %s\n", other)
+	if err := os.WriteFile(path+".new", []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(path+".new", path); err != nil {
+		t.Fatal(err)
+	}
+	_ = testkit.Signal(inst.Status().PID, syscall.SIGKILL) // fails if the process has ended
+	testkit.Until(t, "the replaced file is refused", func() bool {
+		return strings.Contains(inst.Status().LastError, "pinned is ")
+	})
 }
 
 func TestStdoutBeforeHandshake(t *testing.T) {
