@@ -146,7 +146,7 @@ func (p *plugin) Analyze(_ context.Context, epoch *sdk.Epoch) (*sdk.Results, err
 	t := newTables()
 	for _, d := range epoch.Devices {
 		for _, register := range d.Objects {
-			if err := t.add(&p.config, d.Name, register.Uint32s()); err != nil {
+			if err := t.add(&p.config, d.Name, sdk.Exact, register.Uint32s()); err != nil {
 				return nil, fmt.Errorf("device %s: %w", d.Name, err)
 			}
 		}
@@ -159,7 +159,11 @@ func (p *plugin) Analyze(_ context.Context, epoch *sdk.Epoch) (*sdk.Results, err
 		}
 	}
 	if len(hosts) > 0 {
-		if err := t.add(&p.config, network, hosts...); err != nil {
+		quality := sdk.Exact
+		if len(epoch.MissingHosts()) > 0 {
+			quality = sdk.LowerBound
+		}
+		if err := t.add(&p.config, network, quality, hosts...); err != nil {
 			return nil, fmt.Errorf("hosts: %w", err)
 		}
 	}
@@ -174,6 +178,7 @@ func (p *plugin) Analyze(_ context.Context, epoch *sdk.Epoch) (*sdk.Results, err
 type tables struct {
 	flows, summaries            *table.Builder
 	device, dimension, name, of *table.TextAppender
+	quality, ofTotal            *table.TextAppender
 	packets, total, kept        *table.UintAppender
 }
 
@@ -181,12 +186,14 @@ func newTables() *tables {
 	f, s := table.NewBuilder(flows), table.NewBuilder(summaries)
 	return &tables{flows: f, summaries: s,
 		device: f.TextKey("node"), dimension: f.TextKey("dimension"), name: f.TextKey("flow"),
-		packets: f.Uint("state/packets"),
-		of:      s.TextKey("node"), total: s.Uint("state/packets"), kept: s.Uint("state/flows")}
+		packets: f.Uint("state/packets"), quality: f.Text("state/quality"),
+		of: s.TextKey("node"), total: s.Uint("state/packets"), ofTotal: s.Text("state/quality"),
+		kept: s.Uint("state/flows")}
 }
 
-// add adds the flows of sketches, under the name of a node.
-func (t *tables) add(c *configuration, node string, sketches ...[]uint32) error {
+// add adds the flows of sketches, under the name of a node. Each packet is counted in one slot, so
+// that only missing sketches make the sum of all packets inexact.
+func (t *tables) add(c *configuration, node string, sum sdk.Quality, sketches ...[]uint32) error {
 	for i, fields := range c.fields {
 		found, err := sizes(sketches, fields)
 		if err != nil {
@@ -200,18 +207,20 @@ func (t *tables) add(c *configuration, node string, sketches ...[]uint32) error 
 			t.dimension.Append(c.Dimensions[i])
 			t.name.Append(key.String())
 			t.packets.Append(found[key])
+			t.quality.Append(string(sdk.Estimate))
 		}
 	}
 	all, err := sizes(sketches, flow.FiveTuple)
 	if err != nil {
 		return err
 	}
-	sum := uint64(0)
+	total := uint64(0)
 	for _, n := range all {
-		sum += n
+		total += n
 	}
 	t.of.Append(node)
-	t.total.Append(sum)
+	t.total.Append(total)
+	t.ofTotal.Append(string(sum))
 	t.kept.Append(uint64(len(all)))
 	return nil
 }

@@ -163,9 +163,10 @@ func TestHosts(t *testing.T) {
 	}
 	r := h.Analyze(e)
 	rows := sdktest.Rows(t, r, flows)
-	sdktest.Expect(t, rows, "network src 10.0.0.0", map[string]any{"packets": 3})
+	sdktest.Expect(t, rows, "network src 10.0.0.0", map[string]any{"packets": 3, "quality": "ESTIMATE"})
 	sdktest.Expect(t, rows, "network src 10.0.0.2", map[string]any{"packets": 4})
-	sdktest.Expect(t, sdktest.Rows(t, r, summaries), "network", map[string]any{"packets": 7, "flows": 2})
+	sdktest.Expect(t, sdktest.Rows(t, r, summaries), "network", map[string]any{"packets": 7, "quality": "EXACT",
+		"flows": 2})
 }
 
 // go test -bench . -benchmem

@@ -66,6 +66,8 @@ var answers = map[string]map[string]answer{
 		"chamelemon": {[]string{"flow"}, "exact", (*played).victims},
 
 		"lightguardian": {[]string{"flow"}, "packets-quality", (*played).hopQualities},
+		"univmon":       {[]string{"flow"}, "packets-error", (*played).sizeErrors},
+		"sketchint":     {[]string{"flow"}, "packets-quality", (*played).flowQualities},
 	},
 	covered: {
 		"omnimon":    {nil, "end-time", (*played).covers},
@@ -260,6 +262,72 @@ func (p *played) latencies(plugin string, rows []row) {
 	}
 	if len(rows) != len(path) {
 		p.t.Errorf("%d switches were published, the flow passed %d", len(rows), len(path))
+	}
+}
+
+// sizeErrors checks the sizes of all heavy hitters of switches against their standard errors, and
+// the packets of switches that are said to be exact.
+func (p *played) sizeErrors(plugin string, rows []row) {
+	within, all := 0, 0
+	for _, r := range p.rows("/univmon/heavy-hitters/heavy-hitter[dimension=5-tuple]") {
+		x := p.at(plugin, r["node"])[r["flow"]]
+		if r["node"] == "network" || x == nil {
+			continue
+		}
+		off := math.Abs(r.number(p.t, "packets") - x.number(p.t, "packets"))
+		if all++; off <= 2*r.number(p.t, "packets-error") {
+			within++
+		}
+		if r["quality"] != "ESTIMATE" {
+			p.t.Errorf("%s at %s has quality %q", r["flow"], r["node"], r["quality"])
+		}
+	}
+	p.t.Logf("%d of %d sizes are within twice their standard error", within, all)
+	if all < 50 || float64(within) < 0.95*float64(all) {
+		p.t.Errorf("%d of %d sizes are within twice their standard error", within, all)
+	}
+	exact := 0
+	for _, r := range p.rows("/univmon/node-summaries/node-summary[dimension=5-tuple]") {
+		n := 0.0
+		for _, x := range p.at(plugin, r["node"]) {
+			n += x.number(p.t, "packets")
+		}
+		got := r.number(p.t, "packets")
+		p.t.Logf("%s has %v packets (%s), true %v", r["node"], got, r["packets-quality"], n)
+		if r["packets-quality"] == "EXACT" {
+			if exact++; got != n {
+				p.t.Errorf("%s has %v packets; exactly %v were published", r["node"], n, got)
+			}
+		}
+	}
+	if exact < 2 {
+		p.t.Errorf("the packets of %d switches are exact", exact)
+	}
+}
+
+// flowQualities checks the packets of flows that hosts received against what is said of their
+// quality.
+func (p *played) flowQualities(plugin string, rows []row) {
+	actual, bounds := p.at(plugin, "network"), 0
+	for _, r := range rows {
+		x := actual[r["flow"]]
+		if x == nil || r["packets"] == "" {
+			continue
+		}
+		n, published := x.number(p.t, "packets"), r.number(p.t, "packets")
+		if x["lost"] != "" {
+			n -= x.number(p.t, "lost")
+		}
+		if r["packets-quality"] != "UPPER_BOUND" {
+			p.t.Errorf("%s has packets of quality %q", r["flow"], r["packets-quality"])
+		}
+		if bounds++; published < n-onTheirWay {
+			p.t.Errorf("%s has %v packets; at most %v were published", r["flow"], n, published)
+		}
+	}
+	p.t.Logf("%d bounds of %d flows", bounds, len(rows))
+	if bounds < 10 {
+		p.t.Errorf("%d bounds", bounds)
 	}
 }
 

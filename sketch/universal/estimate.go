@@ -53,6 +53,8 @@ const maxRows = 5
 type Flow struct {
 	Key     flow.Key
 	Packets float64 // packets; in a difference, negative if the flow shrank
+	// Deviation is the standard deviation of Packets, which unknown flows in the same cells cause.
+	Deviation float64
 }
 
 // Estimate returns the estimates of the reading. It takes a few milliseconds for 1 MB of cells.

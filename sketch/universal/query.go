@@ -82,15 +82,25 @@ func (e *Estimate) Moment2() float64 {
 // Size returns the estimated packets of any flow, whether it is among the heavy keys or not. A key
 // whose fields differ from the layout's has 0 packets.
 func (e *Estimate) Size(k flow.Key) float64 {
+	return e.Flow(k).Packets
+}
+
+// Flow returns the estimate of any flow, as Size does.
+func (e *Estimate) Flow(k flow.Key) Flow {
 	if i, ok := e.known[k]; ok {
-		return float64(e.flows[i].size)
+		return e.flow(&e.flows[i])
 	}
 	if k.Mask != e.layout.Key {
-		return 0
+		return Flow{Key: k}
 	}
 	h := hashOf(&k, e.layout.Key)
 	f := e.reading.locate(candidate{key: k, hash: h, level: int32(levelOf(h, e.layout.Levels))})
-	return float64(e.levels[f.level].median(&f, e.layout.Rows))
+	f.size = e.levels[f.level].median(&f, e.layout.Rows)
+	return e.flow(&f)
+}
+
+func (e *Estimate) flow(f *estimated) Flow {
+	return Flow{Key: f.key, Packets: float64(f.size), Deviation: e.levels[f.level].noise}
 }
 
 // Above returns the flows among the heavy keys with at least the given number of packets (in a
@@ -100,7 +110,7 @@ func (e *Estimate) Above(packets float64) []Flow {
 	for i := range e.flows {
 		f := &e.flows[i]
 		if x := math.Abs(float64(f.size)); x >= packets && x > 0 {
-			found = append(found, Flow{Key: f.key, Packets: float64(f.size)})
+			found = append(found, e.flow(f))
 		}
 	}
 	slices.SortFunc(found, func(a, b Flow) int {

@@ -186,11 +186,50 @@ func appendFlow(to *table.TextAppender, k *flow.Key, text string) {
 	to.AppendText(k)
 }
 
+// appendIf appends a quality, or null.
+func appendIf(to *table.TextAppender, q sdk.Quality, ok bool) {
+	if ok {
+		to.Append(string(q))
+	}
+}
+
+// exact reports whether an observer counted all packets of the interval.
+func (o *observer) exact() bool { return o.whole && o.problem == "" }
+
+// bound returns the quality of sizes in the towers of an observer.
+func (o *observer) bound() sdk.Quality {
+	if o.exact() {
+		return sdk.UpperBound
+	}
+	return sdk.Estimate
+}
+
+// bounds returns the quality of the sizes of flows at a host, at a switch or of the network. At a
+// switch they depend on the paths of flows.
+func (r *interval) bounds(name string) sdk.Quality {
+	o := r.observer(name)
+	switch {
+	case name == networkElement && r.received() == sdk.Exact, o != nil && !o.edge && o.exact():
+		return sdk.UpperBound
+	}
+	return sdk.Estimate
+}
+
+// received returns the quality of counts of all packets that observers received.
+func (r *interval) received() sdk.Quality {
+	if r.status() != sdk.StatusComplete ||
+		slices.ContainsFunc(r.observers, func(o *observer) bool { return !o.exact() }) {
+		return sdk.LowerBound
+	}
+	return sdk.Exact
+}
+
 func (r *interval) flowTable(flows []*heavyFlow) (*table.Table, error) {
 	b := table.NewBuilder(flowList)
 	keys, host := b.TextKey("flow"), b.Text("state/reporting-node")
 	packets, path, previous := b.Uint("state/packets"), b.Text("state/path"), b.Text("state/previous-path")
 	changes, latency := b.Uint("state/path-changes"), b.Uint("state/latency-avg")
+	quality, ofPackets := b.Text("state/quality"), b.Text("state/packets-quality")
 	for _, f := range flows {
 		appendFlow(keys, &f.key, f.text)
 		host.Append(f.at.name)
@@ -200,6 +239,8 @@ func (r *interval) flowTable(flows []*heavyFlow) (*table.Table, error) {
 		changes.AppendIf(uint64(f.changes), f.path != nil)
 		sum, ok := f.latency()
 		latency.AppendIf(sum, ok)
+		appendIf(quality, sdk.Estimate, ok)
+		appendIf(ofPackets, f.at.bound(), f.known)
 	}
 	return b.Table()
 }
@@ -209,6 +250,7 @@ func (r *interval) hopTable(flows []*heavyFlow) (*table.Table, error) {
 	keys, names := b.TextKey("flow"), b.TextKey("node")
 	position, host := b.Uint("state/position"), b.Text("state/reporting-node")
 	packets, latency := b.Uint("state/packets"), b.Uint("state/latency-avg")
+	quality, ofPackets := b.Text("state/quality"), b.Text("state/packets-quality")
 	for _, f := range flows {
 		for _, h := range f.hops() {
 			appendFlow(keys, &f.key, f.text)
@@ -217,6 +259,8 @@ func (r *interval) hopTable(flows []*heavyFlow) (*table.Table, error) {
 			host.Append(f.at.name)
 			packets.AppendIf(uint64(h.packets), h.known)
 			mean(latency, h.sum, h.packets, h.known)
+			appendIf(quality, sdk.Estimate, h.known)
+			appendIf(ofPackets, f.at.bound(), h.known)
 		}
 	}
 	return b.Table()
@@ -227,7 +271,7 @@ func (r *interval) inflationTable() (*table.Table, error) {
 	keys, names := b.TextKey("flow"), b.TextKey("node")
 	since, host := b.Uint("state/since-epoch"), b.Text("state/reporting-node")
 	packets, worst, latency := b.Uint("state/packets"), b.Uint("state/latency-max"), b.Uint("state/latency-avg")
-	normal := b.Uint("state/latency-normal")
+	normal, quality := b.Uint("state/latency-normal"), b.Text("state/quality")
 	for _, f := range limit(r, r.inflations, r.config.Limits.Inflations) {
 		keys.AppendText(&f.Key)
 		names.Append(r.name(f.Node))
@@ -238,6 +282,7 @@ func (r *interval) inflationTable() (*table.Table, error) {
 		normal.AppendIf(table.Whole(f.normal), f.normal > 0)
 		n, sum, ok := f.at.latency(&f.Key, f.Node)
 		mean(latency, sum, n, ok)
+		quality.Append(string(sdk.Estimate))
 	}
 	return b.Table()
 }
@@ -248,7 +293,7 @@ var fiveTuple = flow.FiveTuple.String()
 func (r *interval) hitterTable(of elements) (*table.Table, error) {
 	b := table.NewBuilder(hitterList)
 	names, dimension, keys := b.TextKey("node"), b.TextKey("dimension"), b.TextKey("flow")
-	rank, packets := b.Uint("state/rank"), b.Uint("state/packets")
+	rank, packets, quality := b.Uint("state/rank"), b.Uint("state/packets"), b.Text("state/quality")
 	for _, name := range slices.Sorted(maps.Keys(of)) {
 		for i, h := range of[name] {
 			names.Append(name)
@@ -256,6 +301,7 @@ func (r *interval) hitterTable(of elements) (*table.Table, error) {
 			keys.AppendText(&h.key)
 			rank.Append(uint64(i + 1))
 			packets.Append(uint64(h.after))
+			quality.Append(string(r.bounds(name)))
 		}
 	}
 	return b.Table()
@@ -264,7 +310,7 @@ func (r *interval) hitterTable(of elements) (*table.Table, error) {
 func (r *interval) changeTable(of elements) (*table.Table, error) {
 	b := table.NewBuilder(changeList)
 	names, dimension, keys := b.TextKey("node"), b.TextKey("dimension"), b.TextKey("flow")
-	before, after := b.Uint("state/previous"), b.Uint("state/current")
+	before, after, quality := b.Uint("state/previous"), b.Uint("state/current"), b.Text("state/quality")
 	for _, name := range slices.Sorted(maps.Keys(of)) {
 		for _, h := range of[name] {
 			names.Append(name)
@@ -272,6 +318,7 @@ func (r *interval) changeTable(of elements) (*table.Table, error) {
 			keys.AppendText(&h.key)
 			before.Append(uint64(h.before))
 			after.Append(uint64(h.after))
+			quality.Append(string(r.bounds(name)))
 		}
 	}
 	return b.Table()
@@ -295,11 +342,18 @@ func (r *interval) nodeTable(measurements []measurement) (*table.Table, error) {
 	b := table.NewBuilder(summariesList)
 	names, dimension, packets := b.TextKey("node"), b.TextKey("dimension"), b.Uint("state/packets")
 	flows, entropy := b.Uint("state/distinct-flows"), b.Float("state/entropy")
+	quality, ofPackets := b.Text("state/quality"), b.Text("state/packets-quality")
 	for i := range measurements {
 		m := &measurements[i]
 		names.Append(m.element)
 		dimension.Append(fiveTuple)
 		packets.Append(m.packets)
+		quality.Append(string(sdk.Estimate))
+		if o := r.observer(m.element); o != nil && o.exact() {
+			ofPackets.Append(string(sdk.Exact))
+		} else {
+			ofPackets.Append(string(sdk.Estimate))
+		}
 		flows.AppendIf(table.Whole(m.flows), m.counted)
 		if m.ok {
 			entropy.Append(table.Decimal(m.entropy(), 6))
@@ -311,7 +365,7 @@ func (r *interval) nodeTable(measurements []measurement) (*table.Table, error) {
 func (r *interval) rangeTable(measurements []measurement) (*table.Table, error) {
 	b := table.NewBuilder(rangeList)
 	names, lower := b.TextKey("node"), b.UintKey("lower")
-	upper, flows := b.Uint("state/upper"), b.Uint("state/flows")
+	upper, flows, quality := b.Uint("state/upper"), b.Uint("state/flows"), b.Text("state/quality")
 	for i := range measurements {
 		if !measurements[i].ok {
 			continue
@@ -324,6 +378,7 @@ func (r *interval) rangeTable(measurements []measurement) (*table.Table, error) 
 			lower.Append(1 << j)
 			upper.Append(1<<(j+1) - 1)
 			flows.Append(table.Whole(n))
+			quality.Append(string(sdk.Estimate))
 		}
 	}
 	return b.Table()
@@ -335,11 +390,14 @@ func (r *interval) switchTable() (*table.Table, error) {
 	packets, latency, worst := b.Uint("state/packets"), b.Uint("state/latency-avg"), b.Uint("state/latency-max")
 	drops, flows, inflated := b.Uint("state/drops"), b.Uint("state/inflated-flows"), b.Uint("state/inflated-packets")
 	heavy, status, problem := b.Uint("state/heavy-flows"), b.Text("state/tower-status"), b.Text("state/tower-problem")
+	quality, ofPackets := b.Text("state/quality"), b.Text("state/packets-quality")
 	for _, name := range slices.Sorted(maps.Keys(r.switches)) {
 		s := r.switches[name]
 		names.Append(name)
 		id.Append(uint64(s.id))
 		packets.Append(s.packets)
+		quality.Append(string(sdk.Estimate))
+		ofPackets.Append(string(r.received()))
 		mean(latency, s.sum, s.packets, true)
 		worst.AppendIf(uint64(s.worst), s.packets > 0)
 		drops.Append(s.drops)
@@ -366,6 +424,7 @@ func (r *interval) queueTable() (*table.Table, error) {
 	names, ids := b.TextKey("node"), b.UintKey("queue")
 	packets, latency := b.Uint("state/packets"), b.Uint("state/latency-avg")
 	occupancy, worst := b.Float("state/occupancy-avg"), b.Uint("state/occupancy-max")
+	quality, ofPackets := b.Text("state/quality"), b.Text("state/packets-quality")
 	all := map[queueState]wire.Queue{}
 	for _, o := range r.observers {
 		if o.report == nil {
@@ -390,6 +449,8 @@ func (r *interval) queueTable() (*table.Table, error) {
 		names.Append(at.name)
 		ids.Append(uint64(at.id))
 		packets.Append(q.Packets)
+		quality.Append(string(sdk.Estimate))
+		ofPackets.Append(string(r.received()))
 		mean(latency, q.Sum, q.Timed, true)
 		occupancy.Append(table.Decimal(float64(q.Occupancy)/float64(max(q.Packets, 1)), 6))
 		worst.Append(uint64(q.Worst))

@@ -125,6 +125,7 @@ func summaryTable(results []*result, counts map[scope][2]uint64) (*table.Table, 
 	b := table.NewBuilder(summaryList)
 	h := newHead(b)
 	status, problem := b.Text("state/status"), b.Text("state/problem")
+	quality, ofPackets := b.Text("state/quality"), b.Text("state/packets-quality")
 	packets, distinct := b.Uint("state/packets"), b.Uint("state/distinct-flows")
 	deviation := b.Uint("state/distinct-flows-error")
 	unparsed, total := b.Uint("state/unparsed-packets"), b.Uint("state/total-packets")
@@ -139,8 +140,10 @@ func summaryTable(results []*result, counts map[scope][2]uint64) (*table.Table, 
 		if r.estimate == nil {
 			continue
 		}
-		n, _ := r.estimate.Packets()
+		n, counted := r.estimate.Packets()
 		packets.Append(table.Whole(n))
+		quality.Append(string(sdk.Estimate))
+		ofPackets.Append(string(packetsQuality(r.device, counted)))
 		if r.unparsed != nil {
 			unparsed.Append(r.unparsed.sum())
 			total.Append(table.Whole(n) + r.unparsed.sum())
@@ -164,12 +167,22 @@ func summaryTable(results []*result, counts map[scope][2]uint64) (*table.Table, 
 	return b.Table()
 }
 
+// packetsQuality returns the quality of the packets of a node. Packets that are lost or on their way
+// at the end of an epoch count wrongly in the network.
+func packetsQuality(node string, counted bool) sdk.Quality {
+	if counted && node != Network {
+		return sdk.Exact
+	}
+	return sdk.Estimate
+}
+
 func hitterTable(a *analysis, results []*result, counts map[scope][2]uint64) (*table.Table, error) {
 	c, e := a.config, a.epoch
 	b := table.NewBuilder(hitterList)
 	h := newHead(b)
 	flows := b.TextKey("flow")
 	rank, packets, share := b.Uint("state/rank"), b.Uint("state/packets"), b.Float("state/share")
+	deviation, quality := b.Uint("state/packets-error"), b.Text("state/quality")
 	hitters := make([][]universal.Flow, len(results))
 	for n, r := range results {
 		if r.estimate == nil {
@@ -200,6 +213,8 @@ func hitterTable(a *analysis, results []*result, counts map[scope][2]uint64) (*t
 			rank.Append(uint64(i + 1))
 			packets.Append(table.Whole(f.Packets))
 			share.Append(table.Decimal(min(f.Packets/max(total, 1), 1), 6))
+			deviation.Append(table.Whole(math.Ceil(f.Deviation)))
+			quality.Append(string(sdk.Estimate))
 		}
 	}
 	return b.Table()
@@ -210,7 +225,7 @@ func changeTable(a *analysis, results []*result, counts map[scope][2]uint64) (*t
 	b := table.NewBuilder(changeList)
 	h := newHead(b)
 	flows := b.TextKey("flow")
-	rank, kind := b.Uint("state/rank"), b.Text("state/kind")
+	rank, kind, quality := b.Uint("state/rank"), b.Text("state/kind"), b.Text("state/quality")
 	previous, current, delta := b.Uint("state/previous"), b.Uint("state/current"), b.Int("state/delta")
 	changes := make([][]universal.FlowChange, len(results))
 	for n, r := range results {
@@ -233,6 +248,7 @@ func changeTable(a *analysis, results []*result, counts map[scope][2]uint64) (*t
 			previous.Append(before)
 			current.Append(after)
 			delta.Append(int64(after) - int64(before))
+			quality.Append(string(sdk.Estimate))
 			if after >= before {
 				kind.Append("INCREASE")
 			} else {
@@ -247,7 +263,7 @@ func victimTable(a *analysis, results []*result) (*table.Table, error) {
 	c := a.config
 	b := table.NewBuilder(victimList)
 	node, destinations, sources := b.TextKey("node"), b.TextKey("destination-address"), b.Uint("state/distinct-sources")
-	deviation := b.Uint("state/distinct-sources-error")
+	deviation, quality := b.Uint("state/distinct-sources-error"), b.Text("state/quality")
 	for _, r := range results {
 		if r.estimate == nil || r.dimension != flow.FiveTuple.String() || !r.estimate.Represents() {
 			continue
@@ -258,6 +274,7 @@ func victimTable(a *analysis, results []*result) (*table.Table, error) {
 			destinations.AppendText(&f.Destination)
 			sources.Append(table.Whole(f.Sources))
 			deviation.Append(table.Whole(math.Ceil(f.Deviation)))
+			quality.Append(string(sdk.Estimate))
 		}
 	}
 	return b.Table()
@@ -268,6 +285,7 @@ func victimTable(a *analysis, results []*result) (*table.Table, error) {
 func unparsedTable(results []*result) (*table.Table, error) {
 	b := table.NewBuilder(unparsedList)
 	node, reason, packets := b.TextKey("node"), b.TextKey("reason"), b.Uint("state/packets")
+	quality := b.Text("state/quality")
 	last := ""
 	for _, r := range results {
 		if r.unparsed == nil || r.device == last {
@@ -278,6 +296,7 @@ func unparsedTable(results []*result) (*table.Table, error) {
 			node.Append(r.device)
 			reason.Append(strings.ToUpper(strings.ReplaceAll(c.String(), "-", "_"))) // as in the YANG module
 			packets.Append(r.unparsed.of(c))
+			quality.Append(string(packetsQuality(r.device, true)))
 		}
 	}
 	return b.Table()
@@ -311,7 +330,7 @@ func functionTable(functions []Function, results []*result) (*table.Table, error
 	b := table.NewBuilder(functionList)
 	h := newHead(b)
 	name := b.TextKey("name")
-	value, deviation := b.Float("state/value"), b.Float("state/value-error")
+	value, deviation, quality := b.Float("state/value"), b.Float("state/value-error"), b.Text("state/quality")
 	guaranteed, problem := b.Bool("state/guaranteed"), b.Text("state/problem")
 	const most = 9e15 // most that a decimal64 with three digits after the point holds
 	for _, r := range results {
@@ -332,6 +351,7 @@ func functionTable(functions []Function, results []*result) (*table.Table, error
 			default:
 				value.Append(table.Decimal(min(max(sum, -most), most), 3))
 				deviation.Append(table.Decimal(min(spread, most), 3))
+				quality.Append(string(sdk.Estimate))
 			}
 		}
 	}
@@ -344,7 +364,7 @@ func watchedTable(e *sdk.Epoch, results map[scope]*result) (t *table.Table, prob
 	b := table.NewBuilder(flowList)
 	h := newHead(b)
 	flows := b.TextKey("flow")
-	packets := b.Uint("state/packets")
+	packets, deviation, quality := b.Uint("state/packets"), b.Uint("state/packets-error"), b.Text("state/quality")
 	for _, w := range e.Watched {
 		if w.List != flowList {
 			continue
@@ -367,7 +387,10 @@ func watchedTable(e *sdk.Epoch, results map[scope]*result) (t *table.Table, prob
 		}
 		h.append(r.scope)
 		flows.Append(text) // as subscribed, so that the path matches the subscription
-		packets.Append(table.Whole(r.estimate.Size(key)))
+		f := r.estimate.Flow(key)
+		packets.Append(table.Whole(f.Packets))
+		deviation.Append(table.Whole(math.Ceil(f.Deviation)))
+		quality.Append(string(sdk.Estimate))
 	}
 	t, err = b.Table()
 	return t, problem, err
