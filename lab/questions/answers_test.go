@@ -99,6 +99,7 @@ func TestQuestions(t *testing.T) {
 					}
 					a.check(p, plugin, p.ask(q, a.keys, a.leaf))
 				}
+				t.Logf("%s: %+v", plugin, p.volume(plugin))
 			})
 		})
 	}

@@ -21,10 +21,12 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/openconfig/gnmi/proto/gnmi"
+	"github.com/prometheus/common/model"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
@@ -99,6 +101,7 @@ type played struct {
 	gnmi  gnmi.GNMIClient
 	db    *influxdbtest.Server
 	prom  scrape
+	seen  *updates // since the last epoch but one
 	now   time.Time
 	truth map[uint64][]row // by epoch
 	epoch time.Duration
@@ -244,10 +247,14 @@ func play(t *testing.T, file string, epochs int, ask func(*played)) {
 				written = make(chan error, 1)
 				go func() { written <- out.Run(ctx) }()
 			}
-			if n < epochs {
+			if n < epochs-1 {
 				return nil
 			}
 			p.run = run
+			if n == epochs-1 {
+				p.seen = p.follow(ctx, run.Address())
+				return nil
+			}
 			conn, err := grpc.NewClient(run.Address(), grpc.WithTransportCredentials(insecure.NewCredentials()),
 				grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(64<<20)))
 			if err != nil {
@@ -277,6 +284,110 @@ func play(t *testing.T, file string, epochs int, ask func(*played)) {
 	if err = errors.Join(err, run.Close(), truth.Close()); err != nil || !asked {
 		t.Fatal(err, asked)
 	}
+}
+
+// updates counts what a subscriber on change receives.
+type updates struct {
+	mu                sync.Mutex
+	updated, withdrew int
+	err               error
+}
+
+// follow subscribes to all plugins on change, and counts from when all values were sent.
+func (p *played) follow(ctx context.Context, address string) *updates {
+	p.t.Helper()
+	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(64<<20)))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	stream, err := gnmi.NewGNMIClient(conn).Subscribe(ctx)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	list := &gnmi.SubscriptionList{}
+	for _, plugin := range slices.Sorted(maps.Keys(scenarios)) {
+		if path, err := yang.ParsePath("/" + plugin); err != nil {
+			p.t.Fatal(err)
+		} else if slices.Contains(p.run.Report().Plugins, plugin) {
+			list.Subscription = append(list.Subscription, &gnmi.Subscription{Path: path,
+				Mode: gnmi.SubscriptionMode_ON_CHANGE})
+		}
+	}
+	request := &gnmi.SubscribeRequest{Request: &gnmi.SubscribeRequest_Subscribe{Subscribe: list}}
+	if err := stream.Send(request); err != nil {
+		p.t.Fatal(err)
+	}
+	for {
+		resp, err := stream.Recv()
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		if resp.GetSyncResponse() {
+			break
+		}
+	}
+	u := &updates{}
+	go func() {
+		defer conn.Close()
+		for {
+			resp, err := stream.Recv()
+			u.mu.Lock()
+			if u.err = err; err == nil {
+				u.updated += len(resp.GetUpdate().GetUpdate())
+				u.withdrew += len(resp.GetUpdate().GetDelete())
+			}
+			u.mu.Unlock()
+			if err != nil {
+				return
+			}
+		}
+	}()
+	return u
+}
+
+// get returns the numbers of updates and deletes, when no more arrive.
+func (u *updates) get(t *testing.T) (updated, withdrew int) {
+	t.Helper()
+	for before := -1; ; {
+		u.mu.Lock()
+		updated, withdrew = u.updated, u.withdrew
+		err := u.err
+		u.mu.Unlock()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if updated+withdrew == before && before > 0 {
+			return updated, withdrew
+		}
+		before = updated + withdrew
+		time.Sleep(time.Second)
+	}
+}
+
+// volume is what the last epoch of a scenario costs its readers.
+type volume struct{ rows, updates, deletes, points, series int }
+
+// volume counts the rows of a plugin in the last epoch, what a subscriber on change receives of
+// them, the points in InfluxDB, and the time series of Prometheus.
+func (p *played) volume(plugin string) (v volume) {
+	p.t.Helper()
+	epochs := p.run.Report().Epochs
+	v.rows = epochs[len(epochs)-1].Rows[plugin]
+	v.updates, v.deletes = p.seen.get(p.t)
+	since := epochs[len(epochs)-2].End.UnixNano()
+	if s := p.rows("/" + plugin + "/summary/state"); plugin == "lightguardian" { // rows have the end of the interval
+		since = int64(s[0].number(p.t, "start-time"))
+	}
+	for _, r := range p.influx(fmt.Sprintf(`SELECT COUNT("ended") FROM /^%s\// WHERE time > %d`, plugin, since)) {
+		v.points += int(r.number(p.t, "count"))
+	}
+	for _, s := range p.prom {
+		if strings.HasPrefix(s.Labels().Get(model.MetricNameLabel), "netsketch_"+plugin+"_") {
+			v.series++
+		}
+	}
+	return v
 }
 
 // readTruth reads the ground truth so far.
