@@ -71,8 +71,8 @@ until_within() { # SECONDS WHAT COMMAND...: waits until the command succeeds
   done
 }
 
-# The newest results of a switch as a collector serves them over gNMI: EPOCH PACKETS. The row may be
-# absent: no collector measured the switch yet.
+# The newest results of a switch as a collector serves them over gNMI: EPOCH PACKETS. It fails if they
+# are absent, because no collector has measured the switch yet.
 newest() { # SWITCH COLLECTOR
   "$bin/netsketch" query "/univmon/node-summaries/node-summary[node=$1][dimension=src]/state" --plaintext --json \
     --address "127.0.0.1:$((port + $2))" >"$dir/answer" 2>>"$dir/query.log" || return 1
@@ -82,6 +82,7 @@ newest() { # SWITCH COLLECTOR
   local epoch packets
   epoch=$(grep -Eo '"last-epoch": *"?[0-9]+' "$dir/answer" | grep -Eo '[0-9]+' | tail -n 1)
   packets=$(grep -Eo '"packets": *"?[0-9]+' "$dir/answer" | grep -Eo '[0-9]+' | tail -n 1)
+  [ -n "$epoch" ] && [ -n "$packets" ] || return 1
   echo "$epoch $packets"
 }
 
