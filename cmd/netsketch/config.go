@@ -31,7 +31,7 @@ func configCommand() *cobra.Command {
 		Short: "Report all errors in configuration files, with file, line, column and key",
 		Long: "Report all errors in configuration files, with file, line, column and key. Pipelines and certificates\n" +
 			"are loaded, and plugins are started for a moment to check their configuration. A scenario file is\n" +
-			"recognized and checked as one.",
+			"recognized and checked as one, with its programs, agents, plugins and the lists that it scores.",
 		Example: "  netsketch config check configs/netsketch.yaml\n" +
 			"  netsketch config check --dial /etc/netsketch/netsketch.yaml",
 		Args: cobra.MinimumNArgs(1),
@@ -56,6 +56,7 @@ func configCommand() *cobra.Command {
 		"check the file alone: do not start plugins, or load pipelines and certificates")
 	checkCmd.Flags().BoolVar(&check.dial, "dial", false,
 		"also check that all devices accept connections to P4Runtime, and send values over gNMI")
+	checkCmd.Flags().StringVar(&check.plugins, "plugins", "", "for scenarios: "+pluginsUsage)
 	cmd.AddCommand(checkCmd, &cobra.Command{
 		Use:   "network FILE [PLUGIN]",
 		Short: "Print the network that a collector passes to its plugins, or to one of them, as JSON",
@@ -95,7 +96,10 @@ func configCommand() *cobra.Command {
 }
 
 // configCheck checks a configuration file.
-type configCheck struct{ fileOnly, dial bool }
+type configCheck struct {
+	fileOnly, dial bool
+	plugins        string // directory of plugins of scenarios
+}
 
 // run returns a summary of a valid file, or all of its problems. It prints warnings to warn.
 func (o configCheck) run(ctx context.Context, warn io.Writer, path string) (string, error) {
@@ -105,6 +109,16 @@ func (o configCheck) run(ctx context.Context, warn io.Writer, path string) (stri
 			s, err := scenario.Load(path)
 			if err != nil {
 				return "", err
+			}
+			if !o.fileOnly {
+				if o.plugins == "" {
+					if o.plugins, err = pluginDirectory(); err != nil {
+						return "", err
+					}
+				}
+				if err := s.Check(ctx, o.plugins); err != nil {
+					return "", err
+				}
 			}
 			return fmt.Sprintf("scenario %s; play it with netsketch demo --scenario %s", s.Name, path), nil
 		}

@@ -33,7 +33,7 @@ func TestConfigCheck(t *testing.T) {
 	}
 	good := strings.NewReplacer("../bin/plugins", plugins, "127.0.0.1:9559", listener.Addr().String()).
 		Replace(string(example))
-	scenario, err := os.ReadFile("../../examples/omnimon/fat-tree.yaml")
+	scenario, err := os.ReadFile("../../examples/chamelemon/small.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,7 +65,11 @@ func TestConfigCheck(t *testing.T) {
 		{name: "agents without registers", text: strings.ReplaceAll(good, "pipeline: univmon", "pipeline: forwarding") +
 			"agents: {address: \"127.0.0.1:0\", tls: {plaintext: true}}\n",
 			out: "valid: 3 devices", err: "warning: plugin univmon misses @netsketch_univmon[columns, key, levels, part="},
-		{name: "scenario", text: string(scenario), out: "valid: scenario omnimon-fat-tree; play it with"},
+		{name: "scenario", text: string(scenario), out: "valid: scenario chamelemon-small; play it with",
+			args: []string{"--plugins", plugins}},
+		{name: "scenario with another plugin",
+			text: strings.Replace(string(scenario), "plugin: chamelemon", "plugin: chamelemonn", 1),
+			args: []string{"--plugins", plugins}, err: "algorithms[0]: "},
 		{name: "wrong scenario", text: strings.Replace(string(scenario), "epochs:", "epoch:", 1), err: "epoch"},
 		{name: "unreachable", text: strings.Replace(good, "127.0.0.1:9560", closed.Addr().String(), 1),
 			args: []string{"--dial"}, err: "device leaf2: P4Runtime: dial tcp " + closed.Addr().String()},

@@ -27,6 +27,7 @@ import (
 	"github.com/netsketch/netsketch/collector"
 	"github.com/netsketch/netsketch/internal/config"
 	"github.com/netsketch/netsketch/internal/program"
+	"github.com/netsketch/netsketch/lab/scenario/gnmiread"
 	"github.com/netsketch/netsketch/lab/scenario/score"
 	"github.com/netsketch/netsketch/outputs/all"
 	"github.com/netsketch/netsketch/p4/softswitch"
@@ -83,7 +84,7 @@ type Live struct {
 	outs    *all.Set
 	outDone chan error
 	stopOut context.CancelFunc
-	client  *client
+	client  *gnmiread.Client
 	before  afport.Stats // at the end of the epoch before
 	whole   bool         // whether all epochs so far are whole
 	report  LiveReport
@@ -141,7 +142,7 @@ func OpenLive(ctx context.Context, o LiveOptions) (l *Live, err error) {
 	go func() { l.outDone <- l.outs.Run(outCtx) }()
 	l.report = LiveReport{Interface: o.Interface, GNMI: l.outs.Address("gnmi"), Console: l.outs.ConsoleURL(),
 		Epochs: []LiveEpoch{}}
-	l.client, err = dial(l.report.GNMI)
+	l.client, err = gnmiread.Dial(l.report.GNMI)
 	return l, err
 }
 
@@ -243,7 +244,7 @@ func (l *Live) play(ctx context.Context) error {
 
 // add reads the results of an epoch over gNMI.
 func (l *Live) add(ctx context.Context, rep *collector.Report) error {
-	leaves, err := l.client.leaves(ctx, "univmon")
+	leaves, err := l.client.Leaves(ctx, "univmon")
 	if err != nil {
 		return err
 	}

@@ -50,6 +50,10 @@ func TestOwnProgram(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		if err := s.Check(t.Context(), dir); err != nil {
+			t.Error(err)
+		}
+		checkMistakes(t, file, dir)
 		r, err := Open(t.Context(), s, Options{Virtual: true, PluginDir: dir, Listen: "127.0.0.1:0"})
 		if err != nil {
 			t.Fatal(err)
@@ -62,6 +66,42 @@ func TestOwnProgram(t *testing.T) {
 			!slices.Equal(report.Plugins, []string{"cocosketch"}) || report.Program != program {
 			out, _ := json.Marshal(report.Expected)
 			t.Errorf("%s: %v, plugins %v, program %s: %s", name, err, report.Plugins, report.Program, out)
+		}
+	}
+}
+
+// checkMistakes checks that mistakes in the scenario of the example are found before it is played.
+func checkMistakes(t *testing.T, file, dir string) {
+	t.Helper()
+	for change, want := range map[Change]string{
+		{"scoring[0].measures[0].list", "flows"}: `scoring[0].measures[0].list: cocosketch has no list "flows"; ` +
+			`did you mean "flow"?`,
+		{"scoring[0].measures[0].list", "node-summary"}: `the list node-summary has no key "flow", by which its rows are`,
+		{"scoring[0].measures[1].leaf", "packet"}:       `the list flow has no leaf "packet"; did you mean "packets"?`,
+		{"scoring[0].root", "cocosketches"}:             `scoring[0].root: cocosketch publishes nothing below "cocosketches"`,
+		{"scoring[0].summary", "node-summaries"}:        `scoring[0].summary: cocosketch has no list "node-summaries"; there`,
+		{"program", "p4/none.json"}:                     "program: open ",
+		{"algorithms[0].plugin", "./none"}:              "algorithms[0]: plugin none (",
+		{"algorithms[0].plugin", "./p4/own.p4"}:         "it is not executable",
+		{"algorithms[0].config", "{packet: 1}"}:         `unknown key "packet"`,
+		{"algorithms[0].config", "{packets: 0}"}:        "packets: is out of range",
+	} {
+		s, err := Load(file, change)
+		if err == nil {
+			err = s.Check(t.Context(), dir)
+		}
+		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), file) {
+			t.Errorf("%s: %v: %v, want %q", filepath.Base(file), change, err, want)
+		}
+	}
+	s, err := Load(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for agent, want := range map[string]string{"./none": "agents[0]: ", "./p4/own.p4": "is not a program"} {
+		s.Agents = []string{agent}
+		if err := s.Check(t.Context(), dir); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("agent %s: %v, want %q", agent, err, want)
 		}
 	}
 }

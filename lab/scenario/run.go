@@ -24,6 +24,7 @@ import (
 	"github.com/netsketch/netsketch/hostagent/omnimon/wire"
 	"github.com/netsketch/netsketch/internal/config"
 	"github.com/netsketch/netsketch/lab"
+	"github.com/netsketch/netsketch/lab/scenario/gnmiread"
 	"github.com/netsketch/netsketch/lab/scenario/groundtruth"
 	"github.com/netsketch/netsketch/lab/scenario/score"
 	"github.com/netsketch/netsketch/lab/traffic"
@@ -78,7 +79,7 @@ type Run struct {
 	outs    *all.Set
 	outDone chan error
 	stopOut context.CancelFunc
-	client  *client
+	client  *gnmiread.Client
 	reports chan collector.Report
 	source  traffic.Source
 	closers []io.Closer
@@ -169,7 +170,7 @@ func Open(ctx context.Context, s *Scenario, o Options) (r *Run, err error) {
 	for _, path := range slices.Sorted(maps.Keys(r.places)) {
 		r.report.Traces = append(r.report.Traces, r.places[path].trace)
 	}
-	if r.client, err = dial(r.report.GNMI); err != nil {
+	if r.client, err = gnmiread.Dial(r.report.GNMI); err != nil {
 		return r, err
 	}
 	return r, r.waitForwarding(ctx)
@@ -231,6 +232,9 @@ func (r *Run) startCollector(ctx context.Context) (err error) {
 	for _, name := range slices.Sorted(maps.Keys(failed)) {
 		return fmt.Errorf("scenario: plugin %s does not run: %w", name, failed[name])
 	}
+	if err := r.s.checkPublished(r.col.Schema(), r.plugins...); err != nil {
+		return err
+	}
 	if r.outs, err = all.Open(r.cfg.Outputs, r.col, r.o.Logger); err != nil {
 		return err
 	}
@@ -278,7 +282,7 @@ func (r *Run) waitForwarding(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, r.readyLimit())
 	defer cancel()
 	for pause := time.Millisecond; ; pause = min(pause*3/2, 10*time.Millisecond) {
-		leaves, err := r.client.leaves(ctx, "collector", "devices")
+		leaves, err := r.client.Leaves(ctx, "collector", "devices")
 		if err != nil {
 			return err
 		}
@@ -349,10 +353,10 @@ func (r *Run) stopSwitch(ctx context.Context, sw int) error {
 
 // waitDown waits until the collector serves the operational status of a switch's port as DOWN.
 func (r *Run) waitDown(ctx context.Context, sw, port string) error {
-	p := path("interfaces", "interface", "state", "oper-status")
+	p := gnmiread.Path("interfaces", "interface", "state", "oper-status")
 	p.Elem[1].Key = map[string]string{"name": port}
 	for {
-		leaves, err := r.client.read(ctx, sw, p)
+		leaves, err := r.client.Read(ctx, sw, p)
 		if err != nil {
 			return fmt.Errorf("scenario: port %s of switch %s: %w", port, sw, err)
 		}
@@ -688,8 +692,8 @@ type latencies struct {
 }
 
 // watch subscribes and notes when each epoch's number first arrives.
-func (l *latencies) watch(ctx context.Context, c *client, marker []string, log *slog.Logger) {
-	err := c.epochs(ctx, marker, func(number uint64, end time.Time) {
+func (l *latencies) watch(ctx context.Context, c *gnmiread.Client, marker []string, log *slog.Logger) {
+	err := c.Epochs(ctx, marker, func(number uint64, end time.Time) {
 		late := time.Since(end)
 		l.mu.Lock()
 		defer l.mu.Unlock()

@@ -95,8 +95,9 @@ type Scenario struct {
 	// Loop states the changes if the scenario is played until interrupted.
 	Loop Loop `yaml:"loop"`
 
-	looping bool   // the scenario is played until interrupted: PlayOn
-	dir     string // of the scenario's file; "": paths are relative to the working directory
+	looping bool             // the scenario is played until interrupted: PlayOn
+	dir     string           // of the scenario's file; "": paths are relative to the working directory
+	section settings.Section // the file, for the places of errors
 }
 
 // Event is a part of the traffic or a fault that a person can follow.
@@ -366,6 +367,7 @@ func Parse(name string, data []byte, changes ...Change) (*Scenario, error) {
 	if err := section.Decode(s); err != nil {
 		return nil, err
 	}
+	s.section = section
 	return s, nil
 }
 
@@ -448,7 +450,7 @@ func (s *Scenario) Validate() error {
 	for i, b := range s.Expect {
 		key := fmt.Sprintf("expect[%d]", i)
 		if !slices.Contains(measures, b.Measure) {
-			errs.Add(key, "no measure is called %q; there are %v", b.Measure, measures)
+			errs.Add(key, "no measure is called %q%s", b.Measure, otherwise(b.Measure, measures))
 		}
 		if b.AtLeast == nil && b.AtMost == nil {
 			errs.Add(key, "expected at-least, at-most or both")

@@ -24,6 +24,7 @@ import (
 	"github.com/netsketch/netsketch/lab/scenario/sketchint"
 	"github.com/netsketch/netsketch/lab/scenario/univmon"
 	"github.com/netsketch/netsketch/lab/truth"
+	"github.com/netsketch/netsketch/settings"
 )
 
 // Algorithms returns the algorithms that are scored.
@@ -43,6 +44,23 @@ func (s *Scenario) measures() []string {
 	return slices.Compact(out)
 }
 
+// instance is an element of Algorithms.
+type instance struct {
+	Plugin string          `json:"plugin"`
+	Config json.RawMessage `json:"config"`
+}
+
+func instanceOf(algorithm settings.Section) (i instance, err error) {
+	data, err := algorithm.JSON()
+	if err == nil {
+		err = json.Unmarshal(data, &i)
+	}
+	if err != nil {
+		return i, fmt.Errorf("scenario: algorithms: %w", err)
+	}
+	return i, nil
+}
+
 // startScoring makes a scorer for each algorithm of the scenario that is scored.
 func (r *Run) startScoring(f *lab.Fabric) error {
 	setting := score.Setting{Epoch: r.s.Epoch, Changes: r.s.changes(), Watch: r.s.Watch, Home: func(a netip.Addr) string {
@@ -60,16 +78,9 @@ func (r *Run) startScoring(f *lab.Fabric) error {
 		}
 	}
 	for _, a := range r.s.Algorithms {
-		var instance struct {
-			Plugin string          `json:"plugin"`
-			Config json.RawMessage `json:"config"`
-		}
-		data, err := a.JSON()
+		instance, err := instanceOf(a)
 		if err != nil {
 			return err
-		}
-		if err := json.Unmarshal(data, &instance); err != nil {
-			return fmt.Errorf("scenario: algorithms: %w", err)
 		}
 		instance.Plugin = config.Plugin{Plugin: instance.Plugin}.Binary()
 		r.plugins = append(r.plugins, instance.Plugin)
@@ -118,7 +129,7 @@ func (r *Run) score(ctx context.Context, rep collector.Report, labTime func(time
 		}
 		for _, name := range r.scored {
 			scorer := r.scorers[name]
-			leaves, err := r.client.leaves(ctx, scorer.Algorithm().Root)
+			leaves, err := r.client.Leaves(ctx, scorer.Algorithm().Root)
 			if err != nil {
 				return err
 			}
@@ -171,7 +182,7 @@ func (r *Run) watch(ctx context.Context, rows []*gnmi.Path) error {
 	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	r.watching = append(r.watching, cancel)
-	stream, err := r.client.subscribe(ctx, gnmi.SubscriptionList_STREAM, "", rows...)
+	stream, err := r.client.Subscribe(ctx, gnmi.SubscriptionList_STREAM, "", rows...)
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package scenario
+// Package gnmiread reads a collector's gNMI server as any other client would.
+package gnmiread
 
 import (
 	"context"
@@ -17,24 +18,27 @@ import (
 	"github.com/netsketch/netsketch/lab/scenario/score"
 )
 
-// client reads a collector's gNMI server as any other client would.
-type client struct {
+// Client is a connection to a collector's gNMI server.
+type Client struct {
 	conn *grpc.ClientConn
 	gnmi gnmi.GNMIClient
 }
 
-func dial(addr string) (*client, error) {
+// Dial returns a client of the server at an address. It does not wait for a connection.
+func Dial(addr string) (*Client, error) {
 	conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(64<<20)))
 	if err != nil {
 		return nil, fmt.Errorf("scenario: gNMI %s: %w", addr, err)
 	}
-	return &client{conn, gnmi.NewGNMIClient(conn)}, nil
+	return &Client{conn, gnmi.NewGNMIClient(conn)}, nil
 }
 
-func (c *client) Close() error { return c.conn.Close() }
+// Close ends the connection.
+func (c *Client) Close() error { return c.conn.Close() }
 
-func path(elems ...string) *gnmi.Path {
+// Path returns the path of element names without keys.
+func Path(elems ...string) *gnmi.Path {
 	p := &gnmi.Path{}
 	for _, e := range elems {
 		p.Elem = append(p.Elem, &gnmi.PathElem{Name: e})
@@ -42,8 +46,8 @@ func path(elems ...string) *gnmi.Path {
 	return p
 }
 
-// subscribe opens a subscription to paths of a target; an empty name is the collector itself.
-func (c *client) subscribe(ctx context.Context, mode gnmi.SubscriptionList_Mode, target string, paths ...*gnmi.Path,
+// Subscribe opens a subscription to paths of a target; an empty name is the collector itself.
+func (c *Client) Subscribe(ctx context.Context, mode gnmi.SubscriptionList_Mode, target string, paths ...*gnmi.Path,
 ) (grpc.BidiStreamingClient[gnmi.SubscribeRequest, gnmi.SubscribeResponse], error) {
 	stream, err := c.gnmi.Subscribe(ctx)
 	if err != nil {
@@ -61,16 +65,16 @@ func (c *client) subscribe(ctx context.Context, mode gnmi.SubscriptionList_Mode,
 	return stream, nil
 }
 
-// leaves reads a subtree of the collector once.
-func (c *client) leaves(ctx context.Context, elems ...string) ([]score.Leaf, error) {
-	return c.read(ctx, "", path(elems...))
+// Leaves reads a subtree of the collector once.
+func (c *Client) Leaves(ctx context.Context, elems ...string) ([]score.Leaf, error) {
+	return c.Read(ctx, "", Path(elems...))
 }
 
-// read reads a path of a target once.
-func (c *client) read(ctx context.Context, target string, p *gnmi.Path) ([]score.Leaf, error) {
+// Read reads a path of a target once.
+func (c *Client) Read(ctx context.Context, target string, p *gnmi.Path) ([]score.Leaf, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	stream, err := c.subscribe(ctx, gnmi.SubscriptionList_ONCE, target, p)
+	stream, err := c.Subscribe(ctx, gnmi.SubscriptionList_ONCE, target, p)
 	if err != nil {
 		return nil, err
 	}
@@ -113,10 +117,10 @@ func number(v *gnmi.TypedValue) (float64, string) {
 	return 0, ""
 }
 
-// epochs calls seen when the first result of an epoch arrives, shown by the leaves at marker,
+// Epochs calls seen when the first result of an epoch arrives, shown by the leaves at marker,
 // until ctx ends.
-func (c *client) epochs(ctx context.Context, marker []string, seen func(number uint64, end time.Time)) error {
-	stream, err := c.subscribe(ctx, gnmi.SubscriptionList_STREAM, "", path(marker...))
+func (c *Client) Epochs(ctx context.Context, marker []string, seen func(number uint64, end time.Time)) error {
+	stream, err := c.Subscribe(ctx, gnmi.SubscriptionList_STREAM, "", Path(marker...))
 	if err != nil {
 		return err
 	}
