@@ -56,7 +56,7 @@ func newCommand(t scaffold.Template, prefix, what, short, long, example string) 
 // P4 does not allow.
 func checkNewName(name string, t scaffold.Template) error {
 	if err := sdk.CheckName(name); err != nil {
-		return err
+		return fmt.Errorf("%w: plugins, programs and roles of hosts share the rules of names", err)
 	}
 	if slices.ContainsFunc(scenario.Algorithms(), func(a score.Algorithm) bool { return a.Plugin == name }) {
 		return fmt.Errorf("the plugin %s comes with netsketch; choose another name", name)

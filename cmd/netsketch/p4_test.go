@@ -109,6 +109,9 @@ func TestP4Check(t *testing.T) {
 		"another object in the read-out control": {func(i, j string) (string, string) {
 			return strings.Replace(i, "int64_value: 128", "int64_value: 129", 1), j
 		}, "", "does not answer a read-out of object 129 from cell 0"},
+		"a counter that never increases": {func(i, j string) (string, string) {
+			return i, strings.Replace(j, `"value" : "ingress.own.counted"`, `"value" : "ingress.drops"`, 1)
+		}, "", "ingress.own.slots: no action increases its counter ingress.own.counted"},
 		"a hash that no switch has": {func(i, j string) (string, string) {
 			return i, strings.Replace(j, `"algo" : "crc32"`, `"algo" : "crc33"`, 1)
 		}, "", "crc33"},

@@ -3,6 +3,7 @@
 package device
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -31,6 +32,9 @@ func CheckProgram(p *p4rt.Program) error {
 	cat, err := p4values.NewCatalog(p.P4Info)
 	if err == nil {
 		_, err = bind(cat)
+	}
+	if err == nil {
+		err = checkCounters(p, cat)
 	}
 	if err == nil || errors.Is(err, ErrNoBanks) {
 		return nil
@@ -65,7 +69,40 @@ func Inspect(p *p4rt.Program) (*Measurement, error) {
 		return m, err
 	}
 	m.Table, m.Windowed, m.Banks, m.Objects = b.table, b.windowed, b.banks, b.objects
-	return m, nil
+	return m, checkCounters(p, cat)
+}
+
+// checkCounters returns an error if the counter of a register never increases, so that each of its
+// banks would be taken for empty. A device config that is not BMv2 JSON is not checked.
+func checkCounters(p *p4rt.Program, cat *p4values.Catalog) error {
+	var program struct {
+		Actions []struct {
+			Primitives []struct {
+				Op         string
+				Parameters []struct{ Value any }
+			}
+		}
+	}
+	if json.Unmarshal(p.DeviceConfig, &program) != nil || len(program.Actions) == 0 {
+		return nil
+	}
+	counted := map[any]bool{}
+	for _, action := range program.Actions {
+		for _, primitive := range action.Primitives {
+			if primitive.Op == "count" && len(primitive.Parameters) > 0 {
+				if name, ok := primitive.Parameters[0].Value.(string); ok {
+					counted[name] = true
+				}
+			}
+		}
+	}
+	for _, r := range cat.Readouts() {
+		if c := r.Readout.Counter; c != nil && !counted[c.Name] {
+			return fmt.Errorf("register %s: no action increases its counter %s, so that each bank would be taken for empty: "+
+				"call %s.count((bit<32>)meta.bank) for each packet that changes the register", r.Name, c.Name, c.Alias)
+		}
+	}
+	return nil
 }
 
 // Unmeasured returns why switches with a program have nothing to measure; nil if they have.

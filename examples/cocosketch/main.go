@@ -114,6 +114,9 @@ func (p *plugin) Configure(_ context.Context, config sdk.Config, network sdk.Net
 	if wanted.HostSlots == 0 {
 		return out, nil
 	}
+	if len(out.Bindings) == 0 {
+		out.Missing = nil // hosts measure in the place of switches
+	}
 	out.Plan = &sdk.Plan{}
 	for _, h := range network.Hosts {
 		if h.Agent {
