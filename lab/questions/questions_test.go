@@ -368,6 +368,13 @@ func (u *updates) get(t *testing.T) (updated, withdrew int) {
 // volume is what the last epoch of a scenario costs its readers.
 type volume struct{ rows, updates, deletes, points, series int }
 
+// above reports whether a volume is more than a tenth, and 50, above a recorded one.
+func (v *volume) above(recorded *volume) bool {
+	more := func(n, than int) bool { return n > than+than/10+50 }
+	return more(v.rows, recorded.rows) || more(v.updates, recorded.updates) || more(v.deletes, recorded.deletes) ||
+		more(v.points, recorded.points) || more(v.series, recorded.series)
+}
+
 // volume counts the rows of a plugin in the last epoch, what a subscriber on change receives of
 // them, the points in InfluxDB, and the time series of Prometheus.
 func (p *played) volume(plugin string) (v volume) {
