@@ -15,8 +15,8 @@ func (s *sample) chamelemon(n uint64) {
 	b := table.NewBuilder(chamelemonTop + "/attention")
 	b.Text("state/network-state").Append([]string{"HEALTHY", "ILL"}[n/10%2])
 	b.Text("state/next-state").Append([]string{"HEALTHY", "ILL"}[(n+2)/10%2])
-	b.Bool("state/decoded").Append(n%7 != 0)
-	b.Bool("state/settled").Append(true)
+	b.Text("state/status").Append(map[bool]string{true: "COMPLETE", false: "PARTIAL"}[n%7 != 0])
+	b.Bool("state/configuration-known").Append(true)
 	b.Uint("state/low-threshold").Append(5)
 	b.Uint("state/highest-threshold").Append(57)
 	b.Float("state/sample-rate").Append(0.25)
@@ -32,15 +32,15 @@ func (s *sample) chamelemon(n uint64) {
 
 	b = table.NewBuilder(chamelemonTop + "/node-summaries/node-summary")
 	device, dimension, status := b.TextKey("node"), b.TextKey("dimension"), b.Text("state/status")
-	packets, exact, distinct := b.Uint("state/packets"), b.Bool("state/packets-exact"), b.Uint("state/distinct-flows")
+	packets, exact, distinct := b.Uint("state/packets"), b.Text("state/packets-quality"), b.Uint("state/distinct-flows")
 	entropy, hitters, changes := b.Float("state/entropy"), b.Uint("state/heavy-hitters"), b.Uint("state/changes")
-	known, lost := b.Bool("state/victims-exact"), b.Uint("state/lost-packets")
+	known, lost := b.Text("state/victims-quality"), b.Int("state/lost-packets")
 	for i, d := range devices {
 		device.Append(d)
 		dimension.Append("5-tuple")
 		status.Append("COMPLETE")
 		packets.Append(uint64(10_000*i) + n)
-		exact.Append(true)
+		exact.Append("EXACT")
 		distinct.Append(777)
 		entropy.Append(9.5)
 		hitters.Append(31)
@@ -48,7 +48,7 @@ func (s *sample) chamelemon(n uint64) {
 		if d != "network" {
 			continue
 		}
-		known.Append(n < 10)
+		known.Append(map[bool]string{true: "EXACT", false: "ESTIMATE"}[n < 10])
 		lost.Append(12_345)
 	}
 	s.build(b)
@@ -56,7 +56,7 @@ func (s *sample) chamelemon(n uint64) {
 	b = table.NewBuilder(chamelemonTop + "/encoders/encoder")
 	device, family, part := b.TextKey("node"), b.TextKey("family"), b.TextKey("part")
 	buckets, memory := b.Uint("state/buckets"), b.Uint("state/memory")
-	flows, load, decoded := b.Uint("state/flows"), b.Float("state/load-factor"), b.Bool("state/decoded")
+	flows, load, quality := b.Uint("state/flows"), b.Float("state/load-factor"), b.Text("state/quality")
 	for _, x := range []struct {
 		device, part   string
 		buckets, flows uint64
@@ -69,7 +69,7 @@ func (s *sample) chamelemon(n uint64) {
 		memory.Append(20 * x.buckets)
 		flows.Append(x.flows)
 		load.Append(float64(1000*x.flows/x.buckets) / 1000)
-		decoded.Append(true)
+		quality.Append("EXACT")
 	}
 	s.build(b)
 
@@ -99,14 +99,14 @@ func (s *sample) chamelemon(n uint64) {
 
 	b = table.NewBuilder(chamelemonTop + "/victims/victim")
 	flow, rank := b.TextKey("flow"), b.Uint("state/rank")
-	lost, sure, how, packets := b.Uint("state/lost-packets"), b.Bool("state/exact"), b.Text("state/kind"),
+	lost, sure, how, packets := b.Int("state/lost-packets"), b.Text("state/quality"), b.Text("state/kind"),
 		b.Uint("state/packets")
 	entry, exit := b.Text("state/entry-node"), b.Text("state/exit-node")
 	for r := range uint64(30) {
 		flow.Append(fmt.Sprintf("10.0.0.%d,10.1.0.1,udp,4000,53", r))
 		rank.Append(r + 1)
-		lost.Append(309 - r)
-		sure.Append(r < 20)
+		lost.Append(309 - int64(r))
+		sure.Append([]string{"EXACT", "LOWER_BOUND"}[r/20])
 		how.Append([]string{"HEAVY", "LIGHT"}[r/20])
 		packets.Append(4000 - r)
 		entry.Append("leaf-1")
@@ -117,7 +117,7 @@ func (s *sample) chamelemon(n uint64) {
 	b = table.NewBuilder(chamelemonTop + "/heavy-hitters/heavy-hitter")
 	device, dimension, flow = b.TextKey("node"), b.TextKey("dimension"), b.TextKey("flow")
 	rank, packets, sure, share := b.Uint("state/rank"), b.Uint("state/packets"),
-		b.Bool("state/exact"), b.Float("state/share")
+		b.Text("state/quality"), b.Float("state/share")
 	for i, d := range devices {
 		for r := range uint64(30) {
 			device.Append(d)
@@ -125,7 +125,7 @@ func (s *sample) chamelemon(n uint64) {
 			flow.Append(fmt.Sprintf("10.0.%d.%d,10.1.0.1,udp,4000,53", i, r))
 			rank.Append(r + 1)
 			packets.Append(uint64(1000*(i+1)) - r)
-			sure.Append(false)
+			sure.Append("BOUNDED")
 			share.Append(0.01)
 		}
 	}
@@ -158,10 +158,10 @@ func (s *sample) chamelemon(n uint64) {
 
 	b = table.NewBuilder(chamelemonTop + "/flows/flow")
 	device, flow, packets, sure = b.TextKey("node"), b.TextKey("flow"),
-		b.Uint("state/packets"), b.Bool("state/exact")
+		b.Uint("state/packets"), b.Text("state/quality")
 	device.Append("network")
 	flow.Append("10.0.0.1,10.1.0.1,udp,4000,53")
 	packets.Append(13)
-	sure.Append(true)
+	sure.Append("EXACT")
 	s.build(b)
 }

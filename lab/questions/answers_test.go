@@ -65,7 +65,7 @@ var answers = map[string]map[string]answer{
 	},
 	quality: {
 		"omnimon":    {[]string{"flow", "location"}, "determined", (*played).losses},
-		"chamelemon": {[]string{"flow"}, "exact", (*played).victims},
+		"chamelemon": {[]string{"flow"}, "quality", (*played).victims},
 
 		"lightguardian": {[]string{"flow"}, "packets-quality", (*played).hopQualities},
 		"univmon":       {[]string{"flow"}, "packets-error", (*played).sizeErrors},
@@ -187,7 +187,7 @@ func sizes(column string, share float64) func(p *played, plugin string, rows []r
 				n = x.number(p.t, column)
 			}
 			sum, off, listed = sum+n, off+math.Abs(r.number(p.t, "packets")-n), listed+1
-			if r["exact"] == "true" && r.number(p.t, "packets") != n {
+			if r["quality"] == "EXACT" && r.number(p.t, "packets") != n {
 				p.t.Errorf("%s: exactly %s packets of %s; there were %v", plugin, r["packets"], r["flow"], n)
 			}
 		}
@@ -233,11 +233,11 @@ func (p *played) victims(plugin string, rows []row) {
 	exact := 0
 	for _, r := range rows {
 		n, lost := r.number(p.t, "lost-packets"), actual[r["flow"]]
-		if r["exact"] == "true" {
+		if r["quality"] == "EXACT" {
 			exact++
 		}
-		if n > lost || n < lost && r["exact"] == "true" {
-			p.t.Errorf("%s lost %v packets; %v were published, exact: %s", r["flow"], lost, n, r["exact"])
+		if n > lost || n < lost && r["quality"] == "EXACT" {
+			p.t.Errorf("%s lost %v packets; %v were published, %s", r["flow"], lost, n, r["quality"])
 		}
 		delete(actual, r["flow"])
 	}

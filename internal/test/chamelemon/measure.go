@@ -89,7 +89,7 @@ func Measure(r *sdk.Results) (*Measured, error) {
 	}
 	a := rows[0]
 	m := &Measured{State: strings.ToLower(a["network-state"]), Next: strings.ToLower(a["next-state"]),
-		Decoded: a["decoded"] == "true", Settled: a["settled"] == "true", Problem: a["problem"]}
+		Decoded: a["status"] == "COMPLETE", Settled: a["configuration-known"] == "true", Problem: a["problem"]}
 	read := reader{}
 	m.Response, m.Analysis = time.Duration(read.number(a, "response-time")),
 		time.Duration(read.number(a, "analysis-time"))
@@ -106,7 +106,7 @@ func Measure(r *sdk.Results) (*Measured, error) {
 	m.Th /= max(edges, 1)
 	hh := 0.0
 	for _, e := range Rows(r, encoderList) {
-		failed := e["decoded"] == "false"
+		failed := e["quality"] == "ESTIMATE"
 		switch e["part"] {
 		case "HH":
 			m.FailedHH = m.FailedHH || failed && e["node"] != Network

@@ -271,12 +271,12 @@ func TestSoftSwitch(t *testing.T) {
 			ill++
 		}
 		for _, v := range read(t, results, "victims/victim") {
-			if want, got := p.lost[v["flow"]], v["lost-packets"]; want == 0 || v["exact"] == "true" &&
+			if want, got := p.lost[v["flow"]], v["lost-packets"]; want == 0 || v["quality"] == "EXACT" &&
 				got != fmt.Sprint(want) {
 				t.Errorf("epoch %d: %v lost %d", epoch, v, want)
 			}
 		}
-		if attention["decoded"] != "true" {
+		if attention["status"] != "COMPLETE" {
 			continue
 		}
 		decoded++
@@ -284,7 +284,7 @@ func TestSoftSwitch(t *testing.T) {
 		published := make(map[string]string)
 		for _, v := range read(t, results, "victims/victim") {
 			published[v["flow"]] = v["lost-packets"]
-			if v["exact"] == "true" {
+			if v["quality"] == "EXACT" {
 				exact++
 			}
 		}

@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"github.com/netsketch/netsketch/internal/test/chamelemon"
+	"github.com/netsketch/netsketch/plugins/sdk"
 )
 
 // Judgment compares the published victims of an epoch with the ground truth.
@@ -36,8 +37,8 @@ func Judge(flows []chamelemon.Flow, p *chamelemon.Played) Judgment {
 	}
 	victims := make(map[string]published)
 	for _, v := range chamelemon.Rows(p.Results, chamelemon.VictimList) {
-		n, _ := strconv.ParseInt(v["lost-packets"], 10, 64) // a leaf of an unsigned number
-		victims[v["flow"]] = published{n, v["exact"] == "true", v["kind"] == "HEAVY"}
+		n, _ := strconv.ParseInt(v["lost-packets"], 10, 64)
+		victims[v["flow"]] = published{n, v["quality"] == string(sdk.Exact), v["kind"] == "HEAVY"}
 	}
 	var j Judgment
 	least := max(int64(p.Tl), 1)

@@ -293,7 +293,7 @@ func chamelemonAccuracy(ctx context.Context, _ string, sizes []int, seed uint64)
 	}
 	row := rowOf(played.Results, chamelemon.SummaryList, "node", chamelemon.Network)
 	row["problem"] = row["status"] + " " + row["problem"]
-	exact := map[bool]string{true: "exact", false: ""}[row["flows-exact"] == "true"]
+	exact := map[bool]string{true: "exact", false: ""}[row["quality"] == string(sdk.Exact)]
 	entropy, _ := truthOf(sizes)
 	out := []published{
 		judged("distinct flows", row, "distinct-flows", float64(len(sizes)), exact),
@@ -339,13 +339,13 @@ func chamelemonAccuracy(ctx context.Context, _ string, sizes []int, seed uint64)
 	for _, r := range chamelemon.Rows(played.Results, chamelemon.VictimList) {
 		victims++
 		n, _ := strconv.ParseInt(r["lost-packets"], 10, 64)
-		if r["exact"] == "true" {
+		if r["quality"] == string(sdk.Exact) {
 			if claimed++; lost[r["flow"]] != n {
 				wrong++
 			}
 		}
 	}
-	says := fmt.Sprintf("%s %s, %d exact", row["status"], row["victims-exact"], claimed)
+	says := fmt.Sprintf("%s %s, %d exact", row["status"], row["victims-quality"], claimed)
 	return append(out, published{"losses", float64(wrong) + 1 - float64(victims)/float64(max(len(lost), 1)),
 		fmt.Sprintf("%d of %d victims, %d exact ones wrong", victims, len(lost), wrong), says}), nil
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/netsketch/netsketch/lab/scenario/score"
+	"github.com/netsketch/netsketch/plugins/sdk"
 )
 
 // Part is a part of the IPv4 encoders.
@@ -16,6 +17,9 @@ type Part struct {
 	Load          float64
 	Decoded       bool
 }
+
+// exact is the quality of values that are true.
+const exact = string(sdk.Exact)
 
 // Edge is the attention of an edge switch.
 type Edge struct {
@@ -52,8 +56,8 @@ func AttentionOf(r *score.Result, edges []string) *Attention {
 		return a
 	}
 	a.State, a.Next, a.Problem = row.Text("network-state"), row.Text("next-state"), row.Text("problem")
-	a.Decoded, a.Settled = row.Is("decoded"), row.Is("settled")
-	a.Sure = r.Published.Row("node-summary", network, "").Is("victims-exact")
+	a.Decoded, a.Settled = row.Text("status") == "COMPLETE", row.Is("configuration-known")
+	a.Sure = r.Published.Row("node-summary", network, "").Text("victims-quality") == exact
 	a.Low, a.High, a.Sample = row.Value("low-threshold"), row.Value("highest-threshold"), row.Value("sample-rate")
 	a.HL, _ = partOf(r, network, "HL")
 	a.LL, _ = partOf(r, network, "LL")
@@ -80,7 +84,7 @@ func AttentionOf(r *score.Result, edges []string) *Attention {
 func partOf(r *score.Result, view score.View, name string) (Part, bool) {
 	row := r.Published.Row("encoder", view, "IPV4/"+name)
 	return Part{Buckets: row.Value("buckets"), Next: row.Value("next-buckets"), Flows: row.Value("flows"),
-		Load: row.Value("load-factor"), Decoded: row.Is("decoded")}, row != nil
+		Load: row.Value("load-factor"), Decoded: row.Text("quality") == exact}, row != nil
 }
 
 // balance is the largest number of epochs from a change of the network until balance.

@@ -84,7 +84,7 @@ func Algorithm() score.Algorithm {
 			entered(HeavyChangeF1, "heavy-change", score.F1, "changes"),
 			entered(DistributionWMRE, "range", score.WMRE, "packets", "flows"),
 			entered(FlowSizeARE, "flow", score.FoundError, "packets", "packets"),
-			{Name: Decoded, List: "attention", Stat: score.Share, Leaves: []string{"decoded"},
+			{Name: Decoded, List: "attention", Stat: score.Share, Leaves: []string{"status"},
 				Dimension: func(*score.Epoch, score.View) (string, bool) { return "", true }},
 		},
 		RunMeasures: map[string]func(*score.History) (score.Total, bool){BalanceEpochs: balance},
@@ -102,9 +102,9 @@ func stateOf(e *score.Epoch, _ score.View) (string, bool) {
 	switch {
 	case a == nil:
 		return "", false
-	case !a.Is("settled"):
+	case !a.Is("configuration-known"):
 		return "unsettled", true
-	case !a.Is("decoded"):
+	case a.Text("status") != "COMPLETE":
 		return "undecoded", true
 	}
 	return strings.ToLower(a.Text("network-state")), true

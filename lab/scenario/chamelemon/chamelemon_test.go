@@ -77,19 +77,23 @@ func epoch(t *testing.T) (*score.Epoch, map[string]map[string]any) {
 		Network: truth.Counts{a: 5, b: 3, c: 4}, Lost: truth.Counts{a: 2, b: 1},
 	}}
 	summary := func(packets int) map[string]any {
-		return map[string]any{"status": "COMPLETE", "packets": packets, "packets-exact": true,
+		return map[string]any{"status": "COMPLETE", "packets": packets, "packets-quality": "EXACT",
+			"quality":        "ESTIMATE",
 			"distinct-flows": 2, "heavy-hitters": 0}
 	}
 	network := summary(12)
-	network["victims-exact"], network["victims"] = true, 2
-	part := map[string]any{"buckets": 300, "next-buckets": 300, "flows": 2, "decoded": true}
+	network["victims-quality"], network["victims"] = "EXACT", 2
+	network["lost-packets-quality"], network["lost-packets"] = "EXACT", 3
+	part := map[string]any{"buckets": 300, "next-buckets": 300, "flows": 2, "quality": "EXACT"}
 	return e, map[string]map[string]any{
 		"attention": {"network-state": "HEALTHY", "next-state": "HEALTHY",
-			"decoded": true, "settled": true, "low-threshold": 1, "highest-threshold": 1, "victims": 2},
-		"victims/victim?flow=" + flowA: {"lost-packets": 2, "exact": true, "kind": "HEAVY", "packets": 5,
-			"entry-node": "e1", "exit-node": "e2"},
-		"victims/victim?flow=" + flowB: {"lost-packets": 1, "exact": true, "kind": "HEAVY", "packets": 3,
-			"entry-node": "e1", "exit-node": "e2"},
+			"status": "COMPLETE", "configuration-known": true, "low-threshold": 1, "highest-threshold": 1, "victims": 2},
+		"victims/victim?flow=" + flowA: {"lost-packets": 2, "quality": "EXACT", "kind": "HEAVY", "packets": 5,
+			"packets-quality": "UPPER_BOUND",
+			"entry-node":      "e1", "exit-node": "e2"},
+		"victims/victim?flow=" + flowB: {"lost-packets": 1, "quality": "EXACT", "kind": "HEAVY", "packets": 3,
+			"packets-quality": "EXACT",
+			"entry-node":      "e1", "exit-node": "e2"},
 		"summary":                             {"last-epoch": 7},
 		"node-summaries/node-summary?node=e1": summary(8), "node-summaries/node-summary?node=e2": summary(4),
 		"node-summaries/node-summary?node=network": network,
@@ -156,10 +160,10 @@ func TestAllIsRight(t *testing.T) {
 
 // Epochs that were not measured alike everywhere, or not decoded, do not count as healthy.
 func TestDimensions(t *testing.T) {
-	for leaf, want := range map[string]string{"settled": "unsettled", "decoded": "undecoded"} {
+	for leaf, want := range map[string]string{"configuration-known": "unsettled", "status": "undecoded"} {
 		e, rows := epoch(t)
 		rows["attention"] = maps.Clone(rows["attention"])
-		rows["attention"][leaf] = false
+		rows["attention"][leaf] = map[string]any{"configuration-known": false, "status": "PARTIAL"}[leaf]
 		if r, a := scored(t, e, rows); r.Score(VictimF1, network).Dimension != want || a.Balanced {
 			t.Errorf("not %s: %+v", leaf, r.Score(VictimF1, network))
 		}
@@ -183,7 +187,8 @@ func TestHeavyVictims(t *testing.T) {
 		e, rows := epoch(t)
 		rows["attention"] = maps.Clone(rows["attention"])
 		rows["attention"]["low-threshold"] = tt.tl
-		rows["victims/victim?flow="+flowB] = map[string]any{"lost-packets": tt.lost, "kind": tt.kind}
+		rows["victims/victim?flow="+flowB] = map[string]any{"lost-packets": tt.lost, "kind": tt.kind,
+			"quality": "ESTIMATE", "packets-quality": "ESTIMATE"}
 		if r, _ := scored(t, e, rows); *r.Score(HeavyVictimF1, network).Counts != tt.want {
 			t.Errorf("%s: %+v, want %+v", name, r.Score(HeavyVictimF1, network).Counts, tt.want)
 		}
@@ -198,20 +203,20 @@ func TestFalseClaims(t *testing.T) {
 		want   string
 	}{
 		"lost packets": {"victims/victim?flow=" + flowA, map[string]any{"lost-packets": 1}, "true value is 2"},
-		"no victim": {"victims/victim?flow=" + flowC, map[string]any{"lost-packets": 9, "exact": true},
+		"no victim": {"victims/victim?flow=" + flowC, map[string]any{"lost-packets": 9, "quality": "LOWER_BOUND"},
 			"true value is 0"},
 		"a victim missing": {"victims/victim?flow=" + flowB, nil, "1 of 2 are right"},
 		"entry": {"victims/victim?flow=" + flowA, map[string]any{"entry-node": "e2"},
 			"with e2; the true value is e1"},
 		"exit": {"victims/victim?flow=" + flowA, map[string]any{"exit-node": "e1"},
 			"with e1; the true value is e2"},
-		"flows": {"node-summaries/node-summary?node=e2", map[string]any{"flows-exact": true}, "flows-exact is true"},
+		"flows": {"node-summaries/node-summary?node=e2", map[string]any{"quality": "EXACT"}, "quality is EXACT"},
 		"watched": {"flows/flow?node=e1&flow=" + flowA,
-			map[string]any{"packets": 4, "exact": true}, "with 4; the true value is 5"},
+			map[string]any{"packets": 4, "quality": "EXACT"}, "with 4; the true value is 5"},
 		"packets": {"node-summaries/node-summary?node=e2", map[string]any{"packets": 5},
 			"with 5; the true value is 4"},
 		"hitter": {"heavy-hitters/heavy-hitter?node=e1&flow=" + flowA,
-			map[string]any{"packets": 4, "exact": true}, "with 4; the true value is 5"},
+			map[string]any{"packets": 4, "quality": "EXACT"}, "with 4; the true value is 5"},
 	} {
 		e, rows := epoch(t)
 		row := maps.Clone(rows[tt.row])
@@ -234,7 +239,7 @@ func TestWatchedFlows(t *testing.T) {
 	e, rows := epoch(t)
 	for where, packets := range map[string]int{"e1&flow=" + flowA: 6, "e1&flow=" + flowB: 3, "network&flow=" + flowA: 5,
 		"e2&flow=" + flowA: 1} {
-		rows["flows/flow?node="+where] = map[string]any{"packets": packets, "exact": false}
+		rows["flows/flow?node="+where] = map[string]any{"packets": packets, "quality": "ESTIMATE"}
 	}
 	r, _ := scored(t, e, rows)
 	one, all := r.Score(FlowSizeARE, score.View{Device: "e1"}), r.Score(FlowSizeARE, network)
@@ -257,10 +262,10 @@ func TestNoResults(t *testing.T) {
 func TestBalance(t *testing.T) {
 	h := &score.History{Setting: &score.Setting{Changes: []int{2, 5, 8, 20}}}
 	for i, c := range "bb.bb...bb." { // b: in balance
-		decoded := score.Number(map[bool]float64{true: 1, false: 0}[c == 'b'])
+		status := score.Text(map[bool]string{true: "COMPLETE", false: "PARTIAL"}[c == 'b'])
 		h.Results = append(h.Results, &score.Result{Index: i,
 			Published: score.Tables{"attention": {network: {"": {Leaves: score.Leaves{
-				"decoded": decoded, "settled": score.Number(1),
+				"status": status, "configuration-known": score.Number(1),
 			}}}}}})
 	}
 	got := Balance(h)

@@ -97,9 +97,20 @@ func (v *view) changes(before truth.Counts, limit uint64) {
 	rows := v.tables.Rows("heavy-change", v.View)
 	for _, f := range truth.Changes(before, v.now) {
 		if f.Packets > limit {
-			rows.Add(f.Key.String(), score.Leaves{})
+			rows.Add(f.Key.String(), changed(before, v.now, f.Key))
 		}
 	}
+	for key := range v.published["heavy-change"][v.View] {
+		if rows[key] == nil {
+			k, _ := flow.Parse(flow.FiveTuple, key)
+			rows.Add(key, changed(before, v.now, k)).Unwanted = true
+		}
+	}
+}
+
+// changed returns by how many packets a flow changed.
+func changed(before, now truth.Counts, k flow.Key) score.Leaves {
+	return score.Leaves{"delta": {Number: float64(now[k]) - float64(before[k])}}
 }
 
 // watched holds the sizes of the watched flows.
@@ -156,6 +167,9 @@ func (v *view) distribution() {
 func losses(t score.Tables, e *score.Epoch) {
 	lost, published := e.Truth.Lost, e.Published["victim"][network]
 	t.Row("attention", network, "").Leaves["victims"] = score.Number(len(lost))
+	if of := t.Row("node-summary", network, ""); of != nil {
+		of.Leaves["victims"], of.Leaves["lost-packets"] = score.Number(len(lost)), score.Number(lost.Packets())
+	}
 	low := e.Published.Row("attention", network, "").Value("low-threshold")
 	victims, heavy := t.Rows("victim", network), t.Rows("heavy-victim", network)
 	for k, n := range lost {
@@ -184,18 +198,22 @@ func losses(t score.Tables, e *score.Epoch) {
 	}
 }
 
-// claims are the published statements of exactness.
+// claims are what rows state about their values.
 func claims() []score.Claim {
 	return []score.Claim{
-		{List: "victim", If: "exact", Leaves: []string{"lost-packets"}},
+		{List: "victim", Quality: "quality", Leaves: []string{"lost-packets"}},
+		{List: "victim", Quality: "packets-quality", Leaves: []string{"packets"}},
 		{List: "victim", Leaves: []string{"entry-node", "exit-node"}},
-		{List: "node-summary", If: "packets-exact", Leaves: []string{"packets"}},
-		{List: "node-summary", If: "flows-exact", Leaves: []string{"distinct-flows"}},
-		{List: "node-summary", If: "flows-exact", Leaves: []string{"entropy"}, Tolerance: 1e-5}, // published with six digits
-		{List: "node-summary", If: "flows-exact", Leaves: []string{"flows"}, Of: "range"},
-		{List: "node-summary", If: "victims-exact", Leaves: []string{"lost-packets"}, Of: "victim"},
-		{List: "heavy-hitter", If: "exact", Leaves: []string{"packets"}},
-		{List: "flow", If: "exact", Leaves: []string{"packets"}},
+		{List: "node-summary", Quality: "packets-quality", Leaves: []string{"packets"}},
+		{List: "node-summary", Quality: "quality", Leaves: []string{"distinct-flows"}},
+		{List: "node-summary", Quality: "quality", Leaves: []string{"entropy"}, Tolerance: 1e-5}, // has six digits
+		{List: "node-summary", Quality: "quality", Leaves: []string{"flows"}, Of: "range"},
+		{List: "node-summary", Quality: "lost-packets-quality", Leaves: []string{"lost-packets"}},
+		{List: "node-summary", Quality: "victims-quality", Leaves: []string{"victims"}},
+		{List: "node-summary", Quality: "victims-quality", Leaves: []string{"lost-packets"}, Of: "victim"},
+		{List: "heavy-hitter", Quality: "quality", Leaves: []string{"packets"}},
+		{List: "heavy-change", Quality: "quality", Leaves: []string{"delta"}},
+		{List: "flow", Quality: "quality", Leaves: []string{"packets"}},
 	}
 }
 

@@ -145,13 +145,16 @@ type Measure struct {
 	Dimension func(*Epoch, View) (name string, ok bool)
 }
 
-// Claim is a statement of exactness in published rows.
+// Claim is what published rows state about their true values.
 type Claim struct {
 	List string
-	// If is the boolean leaf of a row that makes the claim; "" if every row makes it for the leaves
-	// that it has.
+	// Quality is the leaf with the quality of the leaves; "" if every row is exact in the leaves that
+	// it has.
+	Quality string
+	// If is a boolean leaf; rows without it make no claim. "" for none.
 	If string
-	// Leaves must have their true values, within the relative Tolerance.
+	// Leaves must be what the quality says: the true value within the relative Tolerance, or a bound
+	// of it. The leaves LEAF-low and LEAF-high, if a row has them, must be bounds.
 	Leaves    []string
 	Tolerance float64
 	// Of names a list, if the claim is about all rows of it in the same view: no row is missing, and

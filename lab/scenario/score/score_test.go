@@ -89,31 +89,51 @@ func TestClaims(t *testing.T) {
 	type tables = Tables
 	actual := tables{"victim": {leaf1: rows(map[string]float64{"a": 2, "b": 1})},
 		"summary": {leaf1: rows(map[string]float64{"": 3})}}
-	exact := func(n float64, list, key string) tables {
+	of := func(quality string, n float64, list, key string) tables {
 		out := tables{}
-		out.Rows(list, leaf1).Add(key, Leaves{"n": Number(n), "exact": Number(1)})
+		out.Rows(list, leaf1).Add(key, Leaves{"n": Number(n), "quality": Text(quality)})
 		return out
 	}
+	exact := func(n float64, list, key string) tables { return of("EXACT", n, list, key) }
+	between := func(quality string, low, high float64) tables {
+		out := tables{}
+		out.Rows("victim", leaf1).Add("a", Leaves{"n-low": Number(low), "n-high": Number(high),
+			"quality": Text(quality)})
+		return out
+	}
+	claim := Claim{List: "victim", Quality: "quality", Leaves: []string{"n"}}
 	for name, tt := range map[string]struct {
 		claim     Claim
 		published tables
 		want      string
 	}{
-		"right": {Claim{List: "victim", If: "exact", Leaves: []string{"n"}}, exact(2, "victim", "a"), ""},
-		"wrong": {Claim{List: "victim", If: "exact", Leaves: []string{"n"}}, exact(1, "victim", "a"),
-			"victim leaf1 a: n is published as exact with 1; the true value is 2"},
-		"not there": {Claim{List: "victim", If: "exact", Leaves: []string{"n"}}, exact(1, "victim", "x"),
+		"right": {Claim{List: "victim", Quality: "quality", Leaves: []string{"n"}}, exact(2, "victim", "a"), ""},
+		"wrong": {Claim{List: "victim", Quality: "quality", Leaves: []string{"n"}}, exact(1, "victim", "a"),
+			"victim leaf1 a: n is published as EXACT with 1; the true value is 2"},
+		"not there": {Claim{List: "victim", Quality: "quality", Leaves: []string{"n"}}, exact(1, "victim", "x"),
 			"the true value is 0"},
-		"leaf missing": {Claim{List: "victim", If: "exact", Leaves: []string{"size"}}, exact(2, "victim", "a"),
-			"exact is true and size is not published"},
-		"no claim": {Claim{List: "victim", If: "sure", Leaves: []string{"n"}}, exact(1, "victim", "a"), ""},
+		"leaf missing": {Claim{List: "victim", Quality: "quality", Leaves: []string{"size"}}, exact(2, "victim", "a"),
+			"size is not published, or between two values; quality is EXACT"},
+		"other leaf": {Claim{List: "victim", Quality: "sure", Leaves: []string{"n"}}, exact(2, "victim", "a"),
+			"no quality in sure"},
+		"estimate":         {claim, of("ESTIMATE", 9, "victim", "a"), ""},
+		"lower bound":      {claim, of("LOWER_BOUND", 2, "victim", "a"), ""},
+		"no lower bound":   {claim, of("LOWER_BOUND", 3, "victim", "a"), "as LOWER_BOUND with 3; the true value is 2"},
+		"upper bound":      {claim, of("UPPER_BOUND", 2, "victim", "a"), ""},
+		"no upper bound":   {claim, of("UPPER_BOUND", 1, "victim", "a"), "as UPPER_BOUND with 1; the true value is 2"},
+		"no bounds":        {claim, of("BOUNDED", 2, "victim", "a"), "no bounds"},
+		"bounds":           {claim, between("BOUNDED", 1, 2), ""},
+		"too low":          {claim, between("BOUNDED", 0, 1), "is from 0 to 1; the true value is 2"},
+		"too high":         {claim, between("BOUNDED", 3, 4), "is from 3 to 4; the true value is 2"},
+		"equal bounds":     {claim, between("EXACT", 2, 2), ""},
+		"different bounds": {claim, between("EXACT", 1, 2), "between two values"},
 		"always": {Claim{List: "victim", Leaves: []string{"n", "exit"}}, exact(1, "victim", "a"),
 			"the true value is 2"},
-		"within tolerance": {Claim{List: "victim", If: "exact", Leaves: []string{"n"}, Tolerance: 0.5},
+		"within tolerance": {Claim{List: "victim", Quality: "quality", Leaves: []string{"n"}, Tolerance: 0.5},
 			exact(1, "victim", "a"), ""},
-		"view without truth": {Claim{List: "victim", If: "exact", Leaves: []string{"n"}},
+		"view without truth": {Claim{List: "victim", Quality: "quality", Leaves: []string{"n"}},
 			tables{"victim": {View{Device: "leaf2"}: rows(map[string]float64{"a": 1})}}, ""},
-		"a list missing": {Claim{List: "summary", If: "exact", Of: "victim", Leaves: []string{"n"}},
+		"a list missing": {Claim{List: "summary", Quality: "quality", Of: "victim", Leaves: []string{"n"}},
 			exact(3, "summary", ""), "0 of 2 are right, and 0 should not be there"},
 	} {
 		var r Result
@@ -171,7 +191,7 @@ func TestScorer(t *testing.T) {
 			}, nil
 		},
 		Measures: []Measure{{Name: "error", List: "node-summary", Stat: RelativeError, Leaves: []string{"n"}}},
-		Claims:   []Claim{{List: "node-summary", If: "exact", Leaves: []string{"n"}}},
+		Claims:   []Claim{{List: "node-summary", Quality: "quality", Leaves: []string{"n"}}},
 		Top:      []Top{{Title: "top of %s", List: "node-summary", Leaf: "n", Rows: 1, Shown: 1}},
 		Screen:   Screen{Columns: []Column{{Head: "n (true)", Width: 12, Cell: WithTrue("node-summary", "n", 0)}}},
 		RunMeasures: map[string]func(*History) (Total, bool){"epochs": func(h *History) (Total, bool) {
@@ -186,10 +206,11 @@ func TestScorer(t *testing.T) {
 		e := &Epoch{Number: uint64(i + 1), Index: i, Truth: &Truth{}}
 		e.Leaves = []Leaf{{Path: []*gnmi.PathElem{{Name: "summary"}, {Name: "state"}, {Name: DefaultMarker}},
 			Value: Number(e.Number)}}
-		for name, v := range map[string]float64{"n": n, "exact": float64(i / 2)} {
+		quality := Text([]string{"ESTIMATE", "", "EXACT"}[i])
+		for name, v := range map[string]Value{"n": Number(n), "quality": quality} {
 			if n >= 0 {
 				e.Leaves = append(e.Leaves, Leaf{Path: []*gnmi.PathElem{{Name: "node-summary",
-					Key: map[string]string{"node": "leaf1"}}, {Name: "state"}, {Name: name}}, Value: Number(v)})
+					Key: map[string]string{"node": "leaf1"}}, {Name: "state"}, {Name: name}}, Value: v})
 			}
 		}
 		r := s.Score(e)

@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"github.com/openconfig/gnmi/proto/gnmi"
+
+	"github.com/netsketch/netsketch/plugins/sdk"
 )
 
 // Scorer scores the epochs of a run in their order.
@@ -125,16 +127,14 @@ func (r *Result) check(c *Claim, published, actual Tables) {
 		}
 		rows := published[c.List][view]
 		for _, key := range slices.Sorted(maps.Keys(rows)) {
-			row := rows[key]
-			if c.If != "" && !row.Is(c.If) {
-				continue
-			}
 			where := strings.TrimSpace(fmt.Sprintf("%s %s %s", c.List, view, key))
-			if c.Of != "" {
+			switch {
+			case c.If != "" && !rows[key].Is(c.If):
+			case c.Of == "":
+				r.checkRow(c, where, rows[key], known[key])
+			case rows[key].Text(c.Quality) == string(sdk.Exact):
 				r.checkAll(c, where, published[c.Of][view], actual[c.Of][view])
-				continue
 			}
-			r.checkRow(c, where, row, known[key])
 		}
 	}
 }
@@ -143,28 +143,56 @@ func (r *Result) checkRow(c *Claim, where string, row, actual *Row) {
 	if actual == nil {
 		actual = &Row{}
 	}
+	quality := sdk.Exact
+	if c.Quality != "" {
+		quality = sdk.Quality(row.Text(c.Quality))
+	}
 	for _, leaf := range c.Leaves {
-		got, published := row.Leaves[leaf]
-		want, known := actual.Leaves[leaf]
-		switch {
-		case !published && c.If == "", published && got.Text != "" && !known:
-		case !published:
-			r.FalseClaims = append(r.FalseClaims, fmt.Sprintf("%s: %s is true and %s is not published", where, c.If,
-				leaf))
-		case !same(got, want, c.Tolerance):
-			r.FalseClaims = append(r.FalseClaims, fmt.Sprintf("%s: %s is published as exact with %v; the true "+
-				"value is %v", where, leaf, got.text(), want.text()))
+		if wrong := c.wrong(leaf, quality, row, actual); wrong != "" {
+			r.FalseClaims = append(r.FalseClaims, where+": "+leaf+" "+wrong)
 		}
 	}
+}
+
+// wrong says why a leaf of a row is not what its quality says, "" if it is.
+func (c *Claim) wrong(leaf string, quality sdk.Quality, row, actual *Row) string {
+	got, published := row.Leaves[leaf]
+	want, known := actual.Leaves[leaf]
+	low, below := row.Number(leaf + "-low")
+	high, above := row.Number(leaf + "-high")
+	bad := false
+	switch {
+	case !published && !below && !above && (c.Quality == "" || quality != sdk.Exact), got.Text != "" && !known,
+		quality == sdk.Estimate:
+		return ""
+	case below && low > want.Number || above && high < want.Number:
+		return fmt.Sprintf("is from %v to %v; the true value is %v", low, high, want.Number)
+	case quality == sdk.Exact && !published:
+		if !below || !above || low != high {
+			return fmt.Sprintf("is not published, or between two values; %s is %s", c.Quality, quality)
+		}
+	case quality == sdk.Exact:
+		bad = !same(got, want, c.Tolerance)
+	case quality == sdk.LowerBound:
+		bad = got.Number > want.Number
+	case quality == sdk.UpperBound:
+		bad = got.Number < want.Number
+	case quality != sdk.Bounded || !below && !above:
+		return fmt.Sprintf("has no bounds, or no quality in %s: %q", c.Quality, quality)
+	}
+	if bad {
+		return fmt.Sprintf("is published as %s with %v; the true value is %v", quality, got.text(), want.text())
+	}
+	return ""
 }
 
 func (r *Result) checkAll(c *Claim, where string, published, actual Rows) {
 	counts := confusion(published, actual).Counts
 	right := correct(&Measure{Leaves: c.Leaves, Tolerance: c.Tolerance}, published, actual, true)
 	if right.FalseNegative+counts.FalsePositive > 0 {
-		r.FalseClaims = append(r.FalseClaims, fmt.Sprintf("%s: %s is true, but of the rows of %s %d of %d are right, "+
+		r.FalseClaims = append(r.FalseClaims, fmt.Sprintf("%s: %s is EXACT, but of the rows of %s %d of %d are right, "+
 			"and %d should not be there",
-			where, c.If, c.Of, right.TruePositive, right.TruePositive+right.FalseNegative, counts.FalsePositive))
+			where, c.Quality, c.Of, right.TruePositive, right.TruePositive+right.FalseNegative, counts.FalsePositive))
 	}
 }
 

@@ -203,14 +203,14 @@ func WMRE(m *Measure, published, actual Rows) (Score, bool) {
 	return Score{Value: 2 * difference / both}, true
 }
 
-// Share is the share of published rows with a true boolean leaf. Without a row it is 0.
+// Share is the share of published rows with the status COMPLETE in a leaf. Without a row it is 0.
 func Share(m *Measure, published, _ Rows) (Score, bool) {
 	var c Confusion
 	if len(published) == 0 {
 		c.FalseNegative++
 	}
 	for _, row := range published {
-		if row.Is(m.Leaves[0]) {
+		if row.Text(m.Leaves[0]) == "COMPLETE" {
 			c.TruePositive++
 		} else {
 			c.FalseNegative++

@@ -32,7 +32,7 @@ func exactLosses(t *testing.T, f *fabric, got []map[string]string, flows []lab.F
 		if v == nil {
 			t.Fatalf("epoch %d: %s lost %d of %d packets and is not reported", f.number, x.Key, x.Lost, x.Packets)
 		}
-		if v["lost-packets"] != fmt.Sprint(x.Lost) || v["exact"] != "true" || v["entry-node"] != edgeName(x.Entry) ||
+		if v["lost-packets"] != fmt.Sprint(x.Lost) || v["quality"] != "EXACT" || v["entry-node"] != edgeName(x.Entry) ||
 			v["exit-node"] != edgeName(x.Exit) {
 			t.Fatalf("epoch %d: %s lost %d from %s to %s; reported %v", f.number, x.Key, x.Lost, edgeName(x.Entry),
 				edgeName(x.Exit), v)
@@ -64,14 +64,14 @@ func TestHealthy(t *testing.T) {
 			flows := f.flows(tc.flows, tc.victims, tc.v6)
 			r := f.play(flows)
 			attention := row(t, r, attentionList)
-			if attention["network-state"] != "HEALTHY" || attention["decoded"] != "true" ||
-				attention["low-threshold"] != "1" || attention["settled"] != "true" {
+			if attention["network-state"] != "HEALTHY" || attention["status"] != "COMPLETE" ||
+				attention["low-threshold"] != "1" || attention["configuration-known"] != "true" {
 				t.Fatalf("attention %v", attention)
 			}
 			exactLosses(t, f, lab.Rows(r, victimList), flows)
 			network := row(t, r, summaryList, "node", Network)
-			if network["status"] != "COMPLETE" || network["victims-exact"] != "true" ||
-				network["packets-exact"] != "true" {
+			if network["status"] != "COMPLETE" || network["victims-quality"] != "EXACT" ||
+				network["packets-quality"] != "EXACT" {
 				t.Errorf("summary %v", network)
 			}
 			packets, hitters := int64(0), make(map[string]int64)
@@ -98,7 +98,7 @@ func TestHealthy(t *testing.T) {
 				} else {
 					wrong++
 				}
-				if h["exact"] == "true" && h["packets"] != fmt.Sprint(n) && ok {
+				if isExact(t, h, "quality") && h["packets"] != fmt.Sprint(n) && ok {
 					t.Errorf("heavy hitter %v has %d packets", h, n)
 				}
 			}
@@ -111,7 +111,7 @@ func TestHealthy(t *testing.T) {
 			for _, e := range lab.Rows(r, encoderList) {
 				if e["family"] == "IPV4" {
 					t.Logf("%s %s: %s buckets, load %s, decoded %s", e["node"], e["part"], e["buckets"],
-						e["load-factor"], e["decoded"])
+						e["load-factor"], e["quality"])
 				}
 			}
 			t.Logf("F1 of heavy hitters %.4f; %v", f1, network)
@@ -136,7 +136,7 @@ func TestIllAndBack(t *testing.T) {
 			row(t, r, encoderList, "node", Network, "part", "LL", "family", "IPV4")
 		t.Logf("epoch %d: %.0f %% victims, %s then %s, decoded %s, Tl %s, Th %s, sample %s, victims %s, HL %s load %s, LL "+
 			"%s load %s",
-			f.number, 100*victims, a["network-state"], a["next-state"], a["decoded"], a["low-threshold"],
+			f.number, 100*victims, a["network-state"], a["next-state"], a["status"], a["low-threshold"],
 			a["highest-threshold"], a["sample-rate"], a["victims"],
 			hl["buckets"], hl["load-factor"], ll["buckets"], ll["load-factor"])
 		return a, row(t, r, summaryList, "node", Network), lab.Rows(r, victimList), flows
@@ -145,7 +145,7 @@ func TestIllAndBack(t *testing.T) {
 		step(0.05)
 	}
 	a, _, victims, flows := step(0.05)
-	if a["network-state"] != "HEALTHY" || a["decoded"] != "true" {
+	if a["network-state"] != "HEALTHY" || a["status"] != "COMPLETE" {
 		t.Fatalf("before: %v", a)
 	}
 	exactLosses(t, f, victims, flows)
@@ -154,7 +154,7 @@ func TestIllAndBack(t *testing.T) {
 	var estimates []float64
 	for i := 1; i <= 12; i++ {
 		a, _, victims, flows = step(0.3)
-		if a["network-state"] == "ILL" && a["decoded"] == "true" {
+		if a["network-state"] == "ILL" && a["status"] == "COMPLETE" {
 			estimates = append(estimates, float(a["victims"]))
 		}
 		if turned == 0 && a["next-state"] == "ILL" {
@@ -164,7 +164,7 @@ func TestIllAndBack(t *testing.T) {
 	if turned == 0 || turned > 3 {
 		t.Errorf("ill was decided %d epochs after the change", turned)
 	}
-	if a["network-state"] != "ILL" || a["decoded"] != "true" {
+	if a["network-state"] != "ILL" || a["status"] != "COMPLETE" {
 		t.Fatalf("ill: %v", a)
 	}
 	truth := 0
@@ -192,7 +192,7 @@ func TestIllAndBack(t *testing.T) {
 		if x == nil {
 			t.Fatalf("%v lost nothing", v)
 		}
-		if v["exact"] == "true" {
+		if isExact(t, v, "quality") {
 			exact++
 			if v["lost-packets"] != fmt.Sprint(x.Lost) {
 				t.Errorf("%v lost %d", v, x.Lost)
@@ -229,7 +229,7 @@ func TestIllAndBack(t *testing.T) {
 		if i <= 4 {
 			continue
 		}
-		if a["network-state"] != "HEALTHY" || a["decoded"] != "true" {
+		if a["network-state"] != "HEALTHY" || a["status"] != "COMPLETE" {
 			t.Fatalf("after: %v", a)
 		}
 		exactLosses(t, f, victims, flows)

@@ -66,6 +66,9 @@ func (p *Plugin) Analyze(ctx context.Context, epoch *sdk.Epoch) (*sdk.Results, e
 	if a.losses.negative > 0 || a.losses.backward {
 		p.straggled, a.mixed = epoch.Number, true
 	}
+	for _, r := range a.readings {
+		r.sound = r.whole && r.torn == "" && a.settled && !a.mixed
+	}
 	var reasons []string
 	a.next, a.state = a.attention, a.attention.State
 	if a.config.Control {
@@ -335,10 +338,16 @@ func (a *analysis) name() error {
 		return err
 	}
 	for _, v := range a.losses.victims {
-		v.exact = v.exact && a.settled && a.warning == ""
+		if !a.alike() {
+			v.quality = sdk.Estimate
+		}
 	}
 	return nil
 }
+
+// alike reports whether all edge switches counted the same epoch under the same attention. Otherwise
+// losses have no bounds.
+func (a *analysis) alike() bool { return a.settled && a.warning == "" }
 
 // plan adds the plan with the next attention. It applies from epoch N + 2, the next epoch in the
 // same bank. Unchanged entries are not written again. While the network is ill, each epoch gets a

@@ -54,10 +54,10 @@ func TestMissingEdge(t *testing.T) {
 		}
 	}
 	network := row(t, r, summaryList, "node", Network)
-	if network["packets-exact"] != "false" || network["victims"] != "" {
+	if network["packets-quality"] != "LOWER_BOUND" || network["victims"] != "" {
 		t.Errorf("network: %v", network)
 	}
-	if a := row(t, r, attentionList); a["decoded"] != "false" || a["edge-switches-delivered"] != "3" ||
+	if a := row(t, r, attentionList); a["status"] != "LOST" || a["edge-switches-delivered"] != "3" ||
 		!strings.Contains(a["problem"], "edge2") {
 		t.Errorf("attention: %v", a)
 	}
@@ -86,15 +86,15 @@ func TestOutOfStep(t *testing.T) {
 		e.Put("edge3", *other.Device("edge3").Object(name))
 	}
 	r := f.h.Analyze(e)
-	if a := row(t, r, attentionList); a["decoded"] != "false" || a["problem"] == "" {
+	if a := row(t, r, attentionList); a["status"] != "PARTIAL" || a["problem"] == "" {
 		t.Errorf("attention: %v", a)
 	}
 	for _, v := range lab.Rows(r, victimList) {
-		if v["exact"] == "true" {
+		if isExact(t, v, "quality") {
 			t.Fatalf("called exact: %v", v)
 		}
 	}
-	if s := row(t, r, summaryList, "node", Network); s["status"] != "PARTIAL" || s["victims-exact"] != "false" {
+	if s := row(t, r, summaryList, "node", Network); s["status"] != "PARTIAL" || s["victims-quality"] != "ESTIMATE" {
 		t.Errorf("summary: %v", s)
 	}
 }
@@ -153,12 +153,12 @@ func TestBrokenCells(t *testing.T) {
 				t.Errorf("%d victims", n)
 			}
 			for _, v := range lab.Rows(r, victimList) {
-				if v["exact"] == "true" {
+				if isExact(t, v, "quality") {
 					t.Fatalf("called exact: %v", v)
 				}
 			}
 			all := row(t, r, summaryList, "node", Network)
-			if all["status"] != "PARTIAL" || all["victims-exact"] == "true" {
+			if all["status"] != "PARTIAL" || all["victims-quality"] == "EXACT" {
 				t.Errorf("network %v", all)
 			}
 			if x := row(t, r, alertList, "location", "edge1", "kind", "BAD_CELLS"); x["active"] != "true" ||
@@ -188,14 +188,14 @@ func TestOverflow(t *testing.T) {
 		Keys: map[string]string{"node": Network, "flow": x.Key.String()}})
 	r := f.analyze(e)
 	for _, device := range []string{Network, edgeName(x.Entry)} {
-		if s := row(t, r, summaryList, "node", device); s["packets-exact"] != "false" {
+		if s := row(t, r, summaryList, "node", device); s["packets-quality"] != "LOWER_BOUND" {
 			t.Errorf("%v", s)
 		}
 	}
 	// Th - 1 packets before it was a candidate, and all from then on in the HH part.
 	for _, list := range []string{hitterList, flowList} {
 		if h := row(t, r, list, "node", Network, "flow", x.Key.String()); h["packets"] != "70000" ||
-			h["exact"] != "false" {
+			isExact(t, h, "quality") {
 			t.Errorf("%s: %v", list, h)
 		}
 	}
@@ -205,16 +205,16 @@ func TestOverflow(t *testing.T) {
 func TestOverfull(t *testing.T) {
 	f := newFabric(t, 24, `{}`)
 	r := f.play(f.flows(80_000, 0.05, 0))
-	if a := row(t, r, attentionList); a["decoded"] != "false" || !strings.Contains(a["problem"], "HH part") {
+	if a := row(t, r, attentionList); a["status"] != "LOST" || !strings.Contains(a["problem"], "HH part") {
 		t.Errorf("attention %v", a)
 	}
 	s := row(t, r, summaryList, "node", "edge1")
-	if s["status"] != "PARTIAL" || s["distinct-flows"] == "" || s["entropy"] == "" || s["packets-exact"] != "true" ||
+	if s["status"] != "PARTIAL" || s["distinct-flows"] == "" || s["entropy"] == "" || s["packets-quality"] != "EXACT" ||
 		s["heavy-hitters"] != "" {
 		t.Errorf("edge1: %v", s)
 	}
 	for _, h := range lab.Rows(r, hitterList) {
-		if h["exact"] == "true" {
+		if isExact(t, h, "quality") {
 			t.Fatalf("called exact: %v", h)
 		}
 	}
@@ -287,7 +287,7 @@ func TestUnmeasuredEdge(t *testing.T) {
 	if a := row(t, r, attentionList); !strings.Contains(a["problem"], "edge4") {
 		t.Errorf("attention %v", a)
 	}
-	if r, err = New().Analyze(context.Background(), e); err != nil || row(t, r, attentionList)["decoded"] != "false" {
+	if r, err = New().Analyze(context.Background(), e); err != nil || row(t, r, attentionList)["status"] != "LOST" {
 		t.Errorf("without any edge switch: %v", err)
 	}
 }
@@ -356,10 +356,10 @@ func TestOneFamily(t *testing.T) {
 			"flow": six[0].Key.String()}}}
 		r := f.analyze(e)
 		exactLosses(t, f, lab.Rows(r, victimList), four)
-		if g := row(t, r, flowList); float(g["packets"]) < float64(six[0].Packets) || g["exact"] == "true" {
+		if g := row(t, r, flowList); float(g["packets"]) < float64(six[0].Packets) || isExact(t, g, "quality") {
 			t.Errorf("%v has %d packets", g, six[0].Packets)
 		}
-		if s := row(t, r, summaryList, "node", Network); s["flows-exact"] != "false" ||
+		if s := row(t, r, summaryList, "node", Network); s["quality"] != "ESTIMATE" ||
 			math.Abs(float(s["distinct-flows"])/6000-1) > 0.02 {
 			t.Errorf("%v", s)
 		}
@@ -390,7 +390,7 @@ func TestWatched(t *testing.T) {
 		t.Errorf("%v, %v", got, r.Events)
 	}
 	for _, g := range got {
-		if float(g["packets"]) != float64(x.Packets) || g["exact"] != "true" {
+		if float(g["packets"]) != float64(x.Packets) || g["quality"] != "EXACT" {
 			t.Errorf("%v has %d packets", g, x.Packets)
 		}
 	}

@@ -52,7 +52,7 @@ func BenchmarkResponse(b *testing.B) {
 				}
 				b.StopTimer()
 				state := row(b, r, attentionList)
-				decoded = state["decoded"]
+				decoded = state["status"]
 				response += time.Duration(float(state["response-time"]))
 				total += time.Duration(float(state["analysis-time"]))
 				b.StartTimer()

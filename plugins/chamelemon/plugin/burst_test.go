@@ -41,7 +41,7 @@ func TestBursts(t *testing.T) {
 				for epoch := 1; epoch <= 9; epoch++ {
 					r := f.play(f.bed.Flows(d))
 					a := row(t, r, attentionList)
-					if a["decoded"] == "true" {
+					if a["status"] == "COMPLETE" {
 						states += a["network-state"][:1]
 						if first == 0 {
 							first = epoch
@@ -51,7 +51,7 @@ func TestBursts(t *testing.T) {
 					lost++
 					states += "("
 					for _, e := range lab.Rows(r, encoderList) {
-						if e["decoded"] == "false" {
+						if e["quality"] == "ESTIMATE" {
 							states += e["part"] + " " + e["load-factor"] + " "
 						}
 					}

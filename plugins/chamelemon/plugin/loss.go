@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/netsketch/netsketch/plugins/sdk"
 	"github.com/netsketch/netsketch/sketch/family"
 	"github.com/netsketch/netsketch/sketch/fermat"
 	"github.com/netsketch/netsketch/sketch/flow"
@@ -21,8 +22,9 @@ type victim struct {
 	family      int
 	heavy       bool // whether the flow was in an HL part
 	lost        int64
-	exact       bool
-	size        uint64 // estimate of the packets that entered
+	quality     sdk.Quality // of lost
+	size        uint64      // estimate of the packets that entered
+	sizeQuality sdk.Quality
 	entry, exit string // edge switches; "" if undetermined
 }
 
@@ -268,7 +270,9 @@ func (l *losses) name(b *binding, a *Attention, readings []*reading) error {
 	for i := range all {
 		v := &all[i]
 		// Packets before the tl-th of a flow were encoded only if the flow is in the sample.
-		v.exact = l.known && (a.Tl == 1 || a.sampled([]byte(v.raw)))
+		if v.quality = sdk.LowerBound; l.known && (a.Tl == 1 || a.sampled([]byte(v.raw))) {
+			v.quality = sdk.Exact
+		}
 		b.locate(v, readings)
 		if l.known || b.plausible(v) {
 			l.victims = append(l.victims, v)
@@ -322,12 +326,13 @@ func (b *binding) locate(v *victim, readings []*reading) {
 	}
 	if saw == 1 {
 		v.entry = only.edge.name
-		v.size, _, _ = only.size(raw)
+		v.size, _, v.sizeQuality = only.size(raw)
 		return
 	}
 	for _, r := range readings { // the largest estimate bounds the flow's size
-		n, _, _ := r.size(raw)
-		v.size = max(v.size, n)
+		if n, _, q := r.size(raw); n > v.size || v.sizeQuality == "" {
+			v.size, v.sizeQuality = n, q
+		}
 	}
 }
 

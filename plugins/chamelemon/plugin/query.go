@@ -18,22 +18,20 @@ import (
 type flowSizes struct {
 	epoch   uint64
 	binding *binding
-	certain bool // exact sizes of a sizer are exact for the epoch
 	edges   []edgeSizes
 }
 
 // edgeSizes holds the flow sizes of an edge switch that delivered its cells.
 type edgeSizes struct {
-	name  string
-	whole bool // whether the switch delivered all its cells
+	name string
 	*sizer
 }
 
 // sizes returns the flow sizes of the epoch. The readings are indexed.
 func (a *analysis) sizes() *flowSizes {
-	s := &flowSizes{epoch: a.epoch.Number, binding: a.b, certain: a.settled && !a.mixed}
+	s := &flowSizes{epoch: a.epoch.Number, binding: a.b}
 	for _, r := range a.readings {
-		s.edges = append(s.edges, edgeSizes{r.edge.name, r.whole, &r.sizer})
+		s.edges = append(s.edges, edgeSizes{r.edge.name, &r.sizer})
 	}
 	return s
 }
@@ -41,9 +39,9 @@ func (a *analysis) sizes() *flowSizes {
 // at returns a flow's packets at a switch, or in the network. In the network a flow enters at one
 // edge: the edge of its source address if the network model has the address, otherwise the edge
 // with the largest estimate, because estimates at the others are hash collisions.
-func (s *flowSizes) at(name string, key flow.Key) (packets uint64, exact, known bool) {
+func (s *flowSizes) at(name string, key flow.Key) (packets uint64, q sdk.Quality, known bool) {
 	if name == Network && (s.binding.problem != "" || len(s.edges) < len(s.binding.edges)) {
-		return 0, false, false
+		return 0, "", false
 	}
 	raw := key.AppendBinary(nil)
 	at := name
@@ -57,16 +55,12 @@ func (s *flowSizes) at(name string, key flow.Key) (packets uint64, exact, known 
 		if e.name != at && (at != "" || name != Network) {
 			continue
 		}
-		n, _, sure := e.size(raw)
-		if n == 0 {
-			sure = true // a classifier never misses a flow
-		}
-		if !known || n > packets {
-			packets, exact = n, sure && e.whole && s.certain
+		if n, _, of := e.size(raw); !known || n > packets {
+			packets, q = n, of
 		}
 		known = true
 	}
-	return packets, exact, known
+	return packets, q, known
 }
 
 // table returns the list of flows with the rows that are known. The others go to unknown with the
@@ -74,7 +68,7 @@ func (s *flowSizes) at(name string, key flow.Key) (packets uint64, exact, known 
 func (s *flowSizes) table(rows []sdk.RowKey, unknown func(flow, reason string)) (*table.Table, error) {
 	b := table.NewBuilder(flowList)
 	node, flows := b.TextKey("node"), b.TextKey("flow")
-	packets, exact := b.Uint("state/packets"), b.Bool("state/exact")
+	packets, quality := b.Uint("state/packets"), b.Text("state/quality")
 	for _, row := range rows {
 		if row.List != flowList {
 			continue
@@ -85,7 +79,7 @@ func (s *flowSizes) table(rows []sdk.RowKey, unknown func(flow, reason string)) 
 			unknown(text, err.Error())
 			continue
 		}
-		n, sure, known := s.at(name, key)
+		n, q, known := s.at(name, key)
 		if !known {
 			unknown(text, fmt.Sprintf("epoch %d has no data of %s", s.epoch, alert.Clip(name)))
 			continue
@@ -93,7 +87,7 @@ func (s *flowSizes) table(rows []sdk.RowKey, unknown func(flow, reason string)) 
 		node.Append(name)
 		flows.Append(text) // as in the request, so that the row has the requested path
 		packets.Append(n)
-		exact.Append(sure)
+		quality.Append(string(q))
 	}
 	return b.Table()
 }

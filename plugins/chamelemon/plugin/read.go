@@ -65,6 +65,9 @@ type reading struct {
 type sizer struct {
 	th      uint32
 	decoded bool // the HH parts, completely
+	// sound is set if all cells were delivered, are consistent, and were counted in the epoch under
+	// this th. Otherwise sizes have no bounds.
+	sound   bool
 	rows    [2][]uint32
 	bits    [2]int
 	cols    [2]family.Range
@@ -296,22 +299,41 @@ func familyOf(key []byte) int {
 // full is the value of an overflowed counter in a row.
 func (r *sizer) full(row int) uint32 { return 1<<r.bits[row] - 1 }
 
-// size returns a flow's packets (§4.2), the least number that the flow can have, and whether the
-// packets are exact. Call index first.
-func (r *sizer) size(key []byte) (packets, least uint64, exact bool) {
-	if q, ok := r.hitters[string(key)]; ok {
+// size returns a flow's packets (§4.2), the least number that the flow can have, and the quality of
+// the packets. Call index first.
+func (r *sizer) size(key []byte) (packets, least uint64, q sdk.Quality) {
+	if n, ok := r.hitters[string(key)]; ok {
 		// The flow was an HH candidate from its th-th packet on, as the classifier counted it. If other
 		// flows shared its counters, it was a candidate earlier.
-		return uint64(q) + uint64(r.th) - 1, uint64(q), r.th == 1 && r.decoded
+		return uint64(n) + uint64(r.th) - 1, uint64(n), r.hitterQuality()
 	}
-	if r.th == 1 && r.decoded && r.has[familyOf(key)] {
-		return 0, 0, true // all flows were HH candidates
+	n, ok := r.query(key)
+	switch {
+	case n == 0 && r.sound:
+		return 0, 0, sdk.Exact // a classifier never misses a flow
+	case r.decoded && r.has[familyOf(key)]: // otherwise the flow's last packet would be in the HH part
+		return uint64(min(n, r.th-1)), 0, r.hitterQuality()
+	case !ok:
+		return uint64(n), uint64(n), r.quality(sdk.LowerBound)
 	}
-	size, _ := r.query(key)
-	if r.decoded && r.has[familyOf(key)] {
-		size = min(size, r.th-1) // otherwise the flow's last packet would be in the HH part
+	return uint64(n), 0, r.quality(sdk.UpperBound)
+}
+
+// quality returns the quality of a bound of a flow's packets.
+func (r *sizer) quality(bound sdk.Quality) sdk.Quality {
+	if !r.sound {
+		return sdk.Estimate
 	}
-	return uint64(size), 0, false
+	return bound
+}
+
+// hitterQuality returns the quality of the packets of a flow of a family with encoders. With a
+// threshold of 1 all its packets are in the HH part.
+func (r *sizer) hitterQuality() sdk.Quality {
+	if r.th == 1 && r.decoded {
+		return r.quality(sdk.Exact)
+	}
+	return r.quality(sdk.UpperBound)
 }
 
 // index builds the map of the HH part's flows. Later calls do nothing.

@@ -38,7 +38,7 @@ func TestSampleCoverage(t *testing.T) {
 		for range 60 {
 			r := f.play(flows)
 			a := row(t, r, attentionList)
-			if a["network-state"] != "ILL" || a["decoded"] != "true" {
+			if a["network-state"] != "ILL" || a["status"] != "COMPLETE" {
 				continue
 			}
 			rate := float(a["sample-rate"])

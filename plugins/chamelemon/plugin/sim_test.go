@@ -205,3 +205,16 @@ func float(s string) float64 {
 	}
 	return v
 }
+
+// isExact reports whether a leaf with a quality says that the value is exact.
+func isExact(tb testing.TB, row map[string]string, leaf string) bool {
+	tb.Helper()
+	switch row[leaf] {
+	case "EXACT":
+		return true
+	case "LOWER_BOUND", "UPPER_BOUND", "BOUNDED", "ESTIMATE":
+	default:
+		tb.Errorf("no quality in the leaf %s of %v", leaf, row)
+	}
+	return false
+}

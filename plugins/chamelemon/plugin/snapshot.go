@@ -56,6 +56,7 @@ type savedSizes struct {
 	Name    string
 	Th      uint32
 	Decoded bool
+	Sound   bool
 	Flows   [families]int
 }
 
@@ -107,7 +108,7 @@ func (p *Plugin) SaveState() (sdk.State, error) {
 			if left -= x.savedBytes() + len(name) + 100; left < 0 {
 				break
 			}
-			k := savedSizes{Name: name, Th: x.th, Decoded: x.decoded}
+			k := savedSizes{Name: name, Th: x.th, Decoded: x.decoded, Sound: x.sound}
 			body, k.Flows = x.appendTo(body)
 			s.Kept = append(s.Kept, k)
 		}
@@ -277,7 +278,7 @@ func (s *snapshot) readSizes(k *savedSizes, b []byte) (*sizer, []byte, error) {
 		}
 	}
 	x := newSizer(&layout{bits: s.Layout.Bits, up: s.Layout.Up}, k.Th, rows)
-	x.decoded = k.Decoded
+	x.decoded, x.sound = k.Decoded, k.Sound
 	x.hitters = make(map[string]int64, min(max(k.Flows[0], 0)+max(k.Flows[1], 0), len(b)/keyBytes[0]))
 	if k.Th < 1 {
 		return nil, nil, errors.New("its threshold Th is 0")

@@ -71,7 +71,7 @@ func TestRestart(t *testing.T) {
 				changes += len(lab.Rows(got, changeList))
 				at := row(t, got, attentionList)
 				states[at["network-state"]] = true
-				if i >= 2 && at["settled"] != "true" {
+				if i >= 2 && at["configuration-known"] != "true" {
 					t.Errorf("epoch %d: not settled", b.number)
 				}
 				if got.State == nil || len(got.State.Data) > sdk.MaxState {
@@ -105,11 +105,11 @@ func TestRestartWithout(t *testing.T) {
 				truth[flows[k].Key.String()] = flows[k].Lost
 			}
 			for _, v := range lab.Rows(r, victimList) {
-				if v["exact"] == "true" && v["lost-packets"] != fmt.Sprint(truth[v["flow"]]) {
+				if isExact(t, v, "quality") && v["lost-packets"] != fmt.Sprint(truth[v["flow"]]) {
 					t.Fatalf("epoch %d, account %v: %v lost %d", f.number, account, v, truth[v["flow"]])
 				}
 			}
-			if at := row(t, r, attentionList); at["settled"] != "true" && i >= 2 || at["settled"] == "true" && i < 2 &&
+			if at := row(t, r, attentionList); at["configuration-known"] != "true" && i >= 2 || at["configuration-known"] == "true" && i < 2 &&
 				!account {
 				t.Errorf("account %v, %d epochs after the start: %v", account, i, at)
 			}
@@ -139,10 +139,10 @@ func TestLatePlans(t *testing.T) {
 		flows := f.flows(10_000, 0.1, 0)
 		r := f.play(flows)
 		at := row(t, r, attentionList)
-		if at["settled"] != "true" {
+		if at["configuration-known"] != "true" {
 			t.Errorf("epoch %d: %v", f.number, at)
 		}
-		if at["decoded"] == "true" {
+		if at["status"] == "COMPLETE" {
 			exactLosses(t, f, lab.Rows(r, victimList), flows)
 		}
 		for _, e := range r.Events {
@@ -151,7 +151,7 @@ func TestLatePlans(t *testing.T) {
 		for _, x := range lab.Rows(r, alertList) {
 			active = active || x["kind"] == "PLAN_FAILED" && x["active"] == "true"
 		}
-		if i == 13 && at["decoded"] != "true" {
+		if i == 13 && at["status"] != "COMPLETE" {
 			t.Errorf("at the end: %v", at)
 		}
 	}
@@ -180,12 +180,12 @@ func TestMixed(t *testing.T) {
 			tc.change(e, f)
 			r := f.analyze(e)
 			for _, v := range lab.Rows(r, victimList) {
-				if v["exact"] == "true" {
+				if isExact(t, v, "quality") {
 					t.Fatalf("called exact: %v", v)
 				}
 			}
 			at, s := row(t, r, attentionList), row(t, r, summaryList, "node", Network)
-			if at["settled"] != "false" || !strings.Contains(at["problem"], tc.want) || s["victims-exact"] != "false" {
+			if at["configuration-known"] != "false" || !strings.Contains(at["problem"], tc.want) || s["victims-quality"] != "ESTIMATE" {
 				t.Errorf("attention %v, summary %v", at, s)
 			}
 			if x := row(t, r, alertList, "kind", "PLAN_FAILED", "location", "edge2"); x["active"] != "true" ||
@@ -217,12 +217,12 @@ func testDoubt(t *testing.T, subject string, w sdk.AccuracyWarning) {
 	r := f.analyze(e)
 	n := 0
 	for _, v := range lab.Rows(r, victimList) {
-		if n++; v["exact"] == "true" {
+		if n++; isExact(t, v, "quality") {
 			t.Fatalf("called exact: %v", v)
 		}
 	}
 	s, at := row(t, r, summaryList, "node", Network), row(t, r, attentionList)
-	if n == 0 || s["status"] != "PARTIAL" || s["victims-exact"] != "false" ||
+	if n == 0 || s["status"] != "PARTIAL" || s["victims-quality"] != "ESTIMATE" ||
 		!strings.Contains(s["problem"], w.Reason) || !strings.Contains(at["problem"], w.Reason) {
 		t.Errorf("%d victims, summary %v, attention %v", n, s, at)
 	}
@@ -235,7 +235,7 @@ func testDoubt(t *testing.T, subject string, w sdk.AccuracyWarning) {
 		x["count"] != "1" || x["since-epoch"] != strconv.FormatUint(f.number, 10) {
 		t.Errorf("alert %v", x)
 	}
-	if s := row(t, r, summaryList, "node", Network); s["status"] != "COMPLETE" || s["victims-exact"] != "true" {
+	if s := row(t, r, summaryList, "node", Network); s["status"] != "COMPLETE" || s["victims-quality"] != "EXACT" {
 		t.Errorf("after: %v", s)
 	}
 }

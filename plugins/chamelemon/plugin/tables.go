@@ -34,10 +34,11 @@ const (
 // view is the results of a switch, or of the network.
 type view struct {
 	device  string
-	whole   bool // whether all its switches delivered all cells
-	decoded bool // the HH parts were decoded
-	exact   bool
+	whole   bool        // whether all its switches delivered all cells
+	decoded bool        // the HH parts were decoded
+	quality sdk.Quality // of packets
 	packets uint64
+	covered float64 // share of the edge switches that delivered all cells
 	flows   float64
 	counted bool
 	sizes   sizes
@@ -59,8 +60,19 @@ type view struct {
 // sized is a flow with its packets.
 type sized struct {
 	raw            string
-	packets, least uint64 // the flow has at least least packets, and rarely more than packets
-	exact          bool
+	packets, least uint64 // the flow has at least least packets, and at most packets
+	quality        sdk.Quality
+}
+
+// sum returns the quality of the sum of two numbers of packets; "" stands for no number.
+func sum(a, b sdk.Quality) sdk.Quality {
+	switch {
+	case a == sdk.Exact && b != "":
+		return b
+	case b == sdk.Exact, b == "", a == b:
+		return a
+	}
+	return sdk.Estimate
 }
 
 // changed is a flow with its packets in two epochs, and the least that it can have in each.
@@ -68,24 +80,23 @@ type changed struct {
 	raw                     string
 	before, after           uint64
 	leastBefore, leastAfter uint64
+	quality                 sdk.Quality // of both numbers
 }
 
 func (c changed) by() uint64 { return max(c.before, c.after) - min(c.before, c.after) }
 
-// exceeds reports whether the flow changed by more than n packets, whatever collisions added to the
-// classifier's counters.
-func (c changed) exceeds(n uint64) bool {
-	return c.leastAfter > c.before+n || c.leastBefore > c.after+n
-}
+// low and high are bounds of the difference, whatever collisions added to the classifier's counters.
+func (c changed) low() int64  { return int64(c.leastAfter) - int64(c.before) }
+func (c changed) high() int64 { return int64(c.after) - int64(c.leastBefore) }
 
 // views computes the results of each edge switch and of the network. A flow enters at one edge
 // switch, so network results are sums over the edge switches.
 func (a *analysis) views() []*view {
-	all := &view{device: Network, whole: a.b.problem == "", decoded: true, exact: a.b.problem == "", counted: true,
+	all := &view{device: Network, whole: a.b.problem == "", decoded: true, counted: true,
 		compare: a.b.problem == "", problem: a.b.problem, empty: true}
 	hitters, changes := make(map[string]sized), make(map[string]changed)
 	out := []*view{all}
-	first := true
+	first, delivered := true, 0
 	var absent []string
 	for i := range a.b.edges {
 		name := a.b.edges[i].name
@@ -96,30 +107,33 @@ func (a *analysis) views() []*view {
 			continue
 		}
 		r := a.readings[at]
-		v := &view{device: name, whole: r.whole, decoded: r.decoded, exact: r.exact && r.whole && !a.mixed,
+		v := &view{device: name, whole: r.whole, decoded: r.decoded, quality: a.packetsQuality(r), covered: 1,
 			packets: r.packets, flows: r.flows, counted: r.counted, sizes: r.sizes, problem: a.problemOf(name),
 			high: uint64(r.th)}
 		v.hitters = make([]sized, 0, len(r.hitters))
-		certain := r.th == 1 && r.decoded && a.settled && r.whole && !a.mixed
-		for raw, q := range r.hitters {
-			v.hitters = append(v.hitters, sized{raw, uint64(q) + uint64(r.th) - 1, uint64(q), certain})
+		q := r.hitterQuality()
+		for raw, n := range r.hitters {
+			v.hitters = append(v.hitters, sized{raw, uint64(n) + uint64(r.th) - 1, uint64(n), q})
 		}
 		a.changes(v, r)
 		for _, h := range v.hitters {
 			if h.packets*uint64(len(a.b.edges)) < a.config.HeavyHitters.Packets {
 				continue // below the threshold even if all edge switches counted the same
 			}
-			sum := hitters[h.raw]
-			hitters[h.raw] = sized{h.raw, sum.packets + h.packets, sum.least + h.least,
-				h.exact && (sum.exact || sum.raw == "")}
+			of := hitters[h.raw]
+			hitters[h.raw] = sized{h.raw, of.packets + h.packets, of.least + h.least, sum(h.quality, of.quality)}
 		}
 		for _, c := range v.changes {
-			sum := changes[c.raw]
-			changes[c.raw] = changed{c.raw, sum.before + c.before, sum.after + c.after, sum.leastBefore + c.leastBefore,
-				sum.leastAfter + c.leastAfter}
+			of := changes[c.raw]
+			changes[c.raw] = changed{c.raw, of.before + c.before, of.after + c.after, of.leastBefore + c.leastBefore,
+				of.leastAfter + c.leastAfter, sum(c.quality, of.quality)}
 		}
 		all.empty = false
-		all.whole, all.decoded, all.exact = all.whole && v.whole, all.decoded && v.decoded, all.exact && v.exact
+		all.whole, all.decoded = all.whole && v.whole, all.decoded && v.decoded
+		all.quality = sum(v.quality, all.quality)
+		if v.whole {
+			delivered++
+		}
 		all.packets, all.flows, all.counted = all.packets+v.packets, all.flows+v.flows, all.counted && v.counted
 		all.compare = all.compare && v.compare
 		all.high, all.before = max(all.high, v.high), max(all.before, v.before)
@@ -129,8 +143,13 @@ func (a *analysis) views() []*view {
 		first = false
 		out = append(out, v)
 	}
+	all.covered = float64(delivered) / float64(max(len(a.b.edges), 1))
+	if a.b.problem != "" { // packets that enter elsewhere are missing
+		all.quality = sum(sdk.LowerBound, all.quality)
+	}
 	if len(absent) > 0 {
-		all.whole, all.exact, all.compare = false, false, false
+		all.whole, all.compare = false, false
+		all.quality = sum(sdk.LowerBound, all.quality)
 		all.problem = "no data of " + strings.Join(absent, ", ")
 	}
 	all.hitters = slices.Collect(maps.Values(hitters))
@@ -139,6 +158,17 @@ func (a *analysis) views() []*view {
 		a.heaviest(v)
 	}
 	return out
+}
+
+// packetsQuality is the quality of the packets that an edge switch counted.
+func (a *analysis) packetsQuality(r *reading) sdk.Quality {
+	switch {
+	case !r.whole || a.mixed:
+		return sdk.Estimate
+	case r.exact:
+		return sdk.Exact
+	}
+	return sdk.LowerBound // a counter is full
 }
 
 // changes computes the changes of the flows in the HH part of this or the preceding epoch (§4.2),
@@ -153,9 +183,9 @@ func (a *analysis) changes(v *view, r *reading) {
 	}
 	v.compare, v.before = true, uint64(before.th)
 	add := func(raw string) {
-		x, leastX, _ := before.size([]byte(raw))
-		y, leastY, _ := r.size([]byte(raw))
-		v.changes = append(v.changes, changed{raw, x, y, leastX, leastY})
+		x, leastX, q := before.size([]byte(raw))
+		y, leastY, to := r.size([]byte(raw))
+		v.changes = append(v.changes, changed{raw, x, y, leastX, leastY, sum(to, q)})
 	}
 	for raw := range r.hitters {
 		add(raw)
@@ -241,16 +271,17 @@ func cut[T any](a *analysis, rows [][]T, most int) {
 func (a *analysis) victimTable() (*table.Table, error) {
 	b := table.NewBuilder(victimList)
 	flows, rank := b.TextKey("flow"), b.Uint("state/rank")
-	lost, exact, kind, packets := b.Uint("state/lost-packets"), b.Bool("state/exact"), b.Text("state/kind"),
-		b.Uint("state/packets")
+	lost, quality, kind := b.Int("state/lost-packets"), b.Text("state/quality"), b.Text("state/kind")
+	packets, sizeQuality := b.Uint("state/packets"), b.Text("state/packets-quality")
 	entry, exit := b.Text("state/entry-node"), b.Text("state/exit-node")
 	for i, v := range limit(a, a.losses.victims, a.config.Victims.Limit) {
 		flows.Append(v.key.String())
 		rank.Append(uint64(i + 1))
-		lost.Append(uint64(v.lost))
-		exact.Append(v.exact)
+		lost.Append(v.lost)
+		quality.Append(string(v.quality))
 		kind.Append(map[bool]string{true: "HEAVY", false: "LIGHT"}[v.heavy])
 		packets.Append(v.size)
+		sizeQuality.Append(string(v.sizeQuality))
 		entry.AppendSome(v.entry)
 		exit.AppendSome(v.exit)
 	}
@@ -272,25 +303,27 @@ var fiveTuple = flow.FiveTuple.String()
 func (a *analysis) summaryTable(views []*view) (*table.Table, error) {
 	b := table.NewBuilder(summaryList)
 	head, status, problem := newHead(b), b.Text("state/status"), b.Text("state/problem")
-	packets, exact, flows, entropy := b.Uint("state/packets"), b.Bool("state/packets-exact"),
-		b.Uint("state/distinct-flows"), b.Float("state/entropy")
-	flowsExact := b.Bool("state/flows-exact")
+	packets, packetsQuality := b.Uint("state/packets"), b.Text("state/packets-quality")
+	flows, entropy, quality := b.Uint("state/distinct-flows"), b.Float("state/entropy"), b.Text("state/quality")
+	coverage := b.Float("state/coverage")
 	hitters, changes := b.Uint("state/heavy-hitters"), b.Uint("state/changes")
 	hittersFrom, changesFrom := b.Uint("state/heavy-hitters-from"), b.Uint("state/changes-from")
-	victims, known, lost := b.Uint("state/victims"), b.Bool("state/victims-exact"), b.Uint("state/lost-packets")
+	victims, victimsQuality := b.Uint("state/victims"), b.Text("state/victims-quality")
+	lost, lostQuality := b.Int("state/lost-packets"), b.Text("state/lost-packets-quality")
 	for _, v := range views {
 		head.append(v)
 		network := v.device == Network
 		s, why := a.statusOf(v)
 		status.Append(s.String())
 		problem.AppendSome(why)
+		coverage.Append(table.Decimal(v.covered, 6))
 		if v.empty {
 			continue
 		}
 		packets.Append(v.packets)
-		exact.Append(v.exact)
+		packetsQuality.Append(string(v.quality))
 		estimated(flows, v.flows, v.counted)
-		flowsExact.Append(v.sizes.exact && v.exact && a.settled)
+		quality.Append(string(v.sizesQuality(a)))
 		if v.sizes.ok {
 			entropy.Append(table.Decimal(v.sizes.entropy(), 6))
 		}
@@ -303,14 +336,31 @@ func (a *analysis) summaryTable(views []*view) (*table.Table, error) {
 		if !network || !ok {
 			continue
 		}
-		known.Append(a.losses.complete && a.settled && a.warning == "" && a.attention.Tl == 1)
-		sum := uint64(0)
-		for i := range a.losses.victims {
-			sum += uint64(a.losses.victims[i].lost)
+		of, sumOf := sdk.Estimate, sdk.Estimate
+		switch {
+		case !a.alike():
+		case a.losses.complete && a.attention.Tl == 1:
+			of, sumOf = sdk.Exact, sdk.Exact
+		default:
+			sumOf = sdk.LowerBound
 		}
-		lost.Append(sum)
+		victimsQuality.Append(string(of))
+		total := int64(0)
+		for i := range a.losses.victims {
+			total += a.losses.victims[i].lost
+		}
+		lost.Append(total)
+		lostQuality.Append(string(sumOf))
 	}
 	return b.Table()
+}
+
+// sizesQuality is the quality of the number of flows, and of what follows from their sizes.
+func (v *view) sizesQuality(a *analysis) sdk.Quality {
+	if v.sizes.exact && v.quality == sdk.Exact && a.settled {
+		return sdk.Exact
+	}
+	return sdk.Estimate
 }
 
 // statusOf returns the status of the results of a switch or of the network, and why it is not
@@ -357,8 +407,8 @@ func keyText(raw string) string {
 func (a *analysis) hitterTable(views []*view) (*table.Table, error) {
 	b := table.NewBuilder(hitterList)
 	head, flows, rank := newHead(b), b.TextKey("flow"), b.Uint("state/rank")
-	packets, exact, share := b.Uint("state/packets"), b.Bool("state/exact"), b.Float("state/share")
-	certain := b.Bool("state/certain")
+	packets, share, quality := b.Uint("state/packets"), b.Float("state/share"), b.Text("state/quality")
+	low, high := b.Uint("state/packets-low"), b.Uint("state/packets-high")
 	hitters := make([][]sized, len(views))
 	for n, v := range views {
 		hitters[n] = v.hitters
@@ -370,8 +420,10 @@ func (a *analysis) hitterTable(views []*view) (*table.Table, error) {
 			flows.Append(keyText(h.raw))
 			rank.Append(uint64(i + 1))
 			packets.Append(h.packets)
-			exact.Append(h.exact)
-			certain.Append(h.least >= v.threshold)
+			bounded := h.quality != sdk.Estimate
+			low.AppendIf(h.least, bounded)
+			high.AppendIf(h.packets, bounded)
+			quality.Append(string(bounds(h.quality)))
 			share.Append(table.Decimal(min(float64(h.packets)/float64(max(v.packets, 1)), 1), 6))
 		}
 	}
@@ -383,7 +435,7 @@ func (a *analysis) changeTable(views []*view) (*table.Table, error) {
 	head, flows, rank := newHead(b), b.TextKey("flow"), b.Uint("state/rank")
 	previous, current, delta, kind := b.Uint("state/previous"), b.Uint("state/current"), b.Int("state/delta"),
 		b.Text("state/kind")
-	certain := b.Bool("state/certain")
+	low, high, quality := b.Int("state/delta-low"), b.Int("state/delta-high"), b.Text("state/quality")
 	changes := make([][]changed, len(views))
 	for n, v := range views {
 		changes[n] = v.changes
@@ -397,11 +449,22 @@ func (a *analysis) changeTable(views []*view) (*table.Table, error) {
 			previous.Append(c.before)
 			current.Append(c.after)
 			delta.Append(int64(c.after) - int64(c.before))
-			certain.Append(c.exceeds(a.config.HeavyChanges.Packets))
+			bounded := c.quality != sdk.Estimate
+			low.AppendIf(c.low(), bounded)
+			high.AppendIf(c.high(), bounded)
+			quality.Append(string(bounds(c.quality)))
 			kind.Append(map[bool]string{true: "INCREASE", false: "DECREASE"}[c.after >= c.before])
 		}
 	}
 	return b.Table()
+}
+
+// bounds returns the quality of a number of packets whose row has both bounds.
+func bounds(q sdk.Quality) sdk.Quality {
+	if q == sdk.UpperBound {
+		return sdk.Bounded
+	}
+	return q
 }
 
 // single is the largest size with its own range; the ranges above double.
@@ -410,6 +473,7 @@ const single = 32
 func (a *analysis) rangeTable(views []*view) (*table.Table, error) {
 	b := table.NewBuilder(rangeList)
 	node, lower, upper, flows := b.TextKey("node"), b.UintKey("lower"), b.Uint("state/upper"), b.Float("state/flows")
+	quality := b.Text("state/quality")
 	for _, v := range views {
 		if !v.sizes.ok {
 			continue
@@ -432,6 +496,7 @@ func (a *analysis) rangeTable(views []*view) (*table.Table, error) {
 				lower.Append(first)
 				upper.Append(last)
 				flows.Append(f)
+				quality.Append(string(v.sizesQuality(a)))
 			}
 		}
 	}
@@ -454,9 +519,16 @@ func (a *analysis) attentionTable() (*table.Table, error) {
 	b := table.NewBuilder(attentionList)
 	b.Text("state/network-state").Append(a.attention.State.String())
 	b.Text("state/next-state").Append(a.next.State.String())
-	b.Bool("state/decoded").Append(a.losses.complete)
+	status := sdk.StatusComplete
+	switch {
+	case !a.losses.deltas:
+		status = sdk.StatusLost
+	case !a.losses.complete:
+		status = sdk.StatusPartial
+	}
+	b.Text("state/status").Append(status.String())
 	b.Text("state/problem").AppendSome(cmp.Or(a.losses.reason, a.warning, a.applied.reasons()))
-	b.Bool("state/settled").Append(a.settled)
+	b.Bool("state/configuration-known").Append(a.settled)
 	b.Uint("state/low-threshold").Append(uint64(a.attention.Tl))
 	high := uint32(0)
 	for _, th := range a.attention.Th {
@@ -505,7 +577,7 @@ func (a *analysis) encoderTable() (*table.Table, error) {
 	b := table.NewBuilder(encoderList)
 	node, families4, parts := b.TextKey("node"), b.TextKey("family"), b.TextKey("part")
 	now, next, memory := b.Uint("state/buckets"), b.Uint("state/next-buckets"), b.Uint("state/memory")
-	flows, load, decoded := b.Uint("state/flows"), b.Float("state/load-factor"), b.Bool("state/decoded")
+	flows, load, quality := b.Uint("state/flows"), b.Float("state/load-factor"), b.Text("state/quality")
 	row := func(name string, f int, part string, width, coming int, n count, known bool) {
 		node.Append(name)
 		families4.Append([families]string{"IPV4", "IPV6"}[f])
@@ -515,7 +587,12 @@ func (a *analysis) encoderTable() (*table.Table, error) {
 		memory.Append(uint64(arrays * width * a.b.layout.words[f] * 4))
 		estimated(flows, n.flows, known)
 		load.AppendIf(table.Decimal(n.flows/buckets(width), 6), known && width > 0)
-		decoded.AppendIf(n.decoded, known)
+		switch {
+		case n.decoded && known:
+			quality.Append(string(sdk.Exact))
+		case known:
+			quality.Append(string(sdk.Estimate))
+		}
 	}
 	if len(a.b.edges) == 0 {
 		return b.Table()

@@ -159,10 +159,10 @@ func TestTasks(t *testing.T) {
 					cardinality > tc.cardinality || entropy > tc.entropy || diff/sum > tc.distribution {
 					t.Errorf("%s: worse than it should be: %+v", device, tc)
 				}
-				if (s["flows-exact"] == "true") != (tc.distribution == 0) {
+				if isExact(t, s, "quality") != (tc.distribution == 0) {
 					t.Errorf("%s: %v", device, s)
 				}
-				if s["packets"] != fmt.Sprint(truth.packets) || s["packets-exact"] != "true" {
+				if s["packets"] != fmt.Sprint(truth.packets) || s["packets-quality"] != "EXACT" {
 					t.Errorf("%s: %s packets, there were %d", device, s["packets"], truth.packets)
 				}
 				if s["heavy-hitters"] != strconv.Itoa(len(of(hitterList, "packets"))) ||
@@ -238,8 +238,9 @@ func checkLimits(t *testing.T, name string, r *sdk.Results, before, after []lab.
 				continue
 			}
 			hitters[m["flow"]] = true
-			if wrong := is[m["flow"]] < 100; wrong && m["certain"] == "true" {
-				t.Errorf("%s, %s: %v is certain and has %d packets", name, device, m, is[m["flow"]])
+			if n := float64(is[m["flow"]]); m["quality"] == "ESTIMATE" || n < float(m["packets-low"]) ||
+				n > float(m["packets-high"]) || isExact(t, m, "quality") && n != float(m["packets"]) {
+				t.Errorf("%s, %s: %v has %v packets", name, device, m, n)
 			}
 		}
 		for _, m := range lab.Rows(r, changeList) {
@@ -248,10 +249,13 @@ func checkLimits(t *testing.T, name string, r *sdk.Results, before, after []lab.
 			}
 			changes[m["flow"]] = true
 			by := is[m["flow"]] - was[m["flow"]]
-			if m["certain"] != "true" {
+			low, high := float(m["delta-low"]), float(m["delta-high"])
+			if low <= 100 && high >= -100 {
 				doubtful++
-			} else if max(by, -by) <= 100 {
-				t.Errorf("%s, %s: %v is certain and changed by %d packets", name, device, m, by)
+			}
+			if n := float64(by); m["quality"] == "ESTIMATE" || n < low || n > high ||
+				isExact(t, m, "quality") && n != float(m["delta"]) {
+				t.Errorf("%s, %s: %v changed by %d packets", name, device, m, by)
 			}
 		}
 		missing := 0

@@ -77,7 +77,7 @@ func TestTwins(t *testing.T) {
 			if next := row(t, res, thresholdList, "node", "edge1"); next["next-high-threshold"] != "1" {
 				t.Errorf("Th goes up: %v", next)
 			}
-			if hh["decoded"] != fmt.Sprint(tc.exact) {
+			if isExact(t, hh, "quality") != tc.exact {
 				t.Errorf("HH part: %v", hh)
 			}
 			if s := row(t, res, summaryList, "node", "edge1"); (s["status"] == "COMPLETE") != tc.exact ||
@@ -95,7 +95,7 @@ func TestTwins(t *testing.T) {
 func checkVictims(t *testing.T, f *fabric, res *sdk.Results, flows []lab.Flow, exact, others bool) {
 	t.Helper()
 	attention := row(t, res, attentionList)
-	if attention["decoded"] != fmt.Sprint(exact) || (attention["problem"] == "") != exact {
+	if (attention["status"] == "COMPLETE") != exact || (attention["problem"] == "") != exact {
 		t.Fatalf("attention: %v", attention)
 	}
 	if exact {
@@ -107,7 +107,7 @@ func checkVictims(t *testing.T, f *fabric, res *sdk.Results, flows []lab.Flow, e
 		return
 	}
 	for _, v := range lab.Rows(res, victimList) {
-		if v["exact"] == "true" || v["flow"] == flows[len(flows)-1].Key.String() ||
+		if isExact(t, v, "quality") || v["flow"] == flows[len(flows)-1].Key.String() ||
 			v["flow"] == flows[len(flows)-2].Key.String() {
 			t.Errorf("reported: %v", v)
 		}
@@ -160,7 +160,7 @@ func TestLightTwins(t *testing.T) {
 	flows = append(flows, x, y)
 	res := f.play(flows)
 	if ll := row(t, res, encoderList, "node", Network, "part", "LL", "family", "IPV4"); ll["buckets"] != "1536" ||
-		ll["decoded"] != "false" {
+		ll["quality"] != "ESTIMATE" {
 		t.Fatalf("LL part: %v", ll)
 	}
 	checkVictims(t, f, res, flows, false, true)
@@ -188,7 +188,7 @@ func TestAlmostDecoded(t *testing.T) {
 		if attention["edge-switches-delivered"] != "4" {
 			t.Errorf("%d flows: %v, %v", n, attention, row(t, res, summaryList, "node", Network))
 		}
-		if attention["decoded"] == "true" {
+		if attention["status"] == "COMPLETE" {
 			decoded++
 			exactLosses(t, f, lab.Rows(res, victimList), flows)
 		}
@@ -205,7 +205,7 @@ func TestSameHash(t *testing.T) {
 	x.Packets, y.Packets, x.Lost, y.Lost = 20, 7, 2, 7
 	flows := append(f.flows(3000, 0.1, 0), x, y)
 	res := f.play(flows)
-	if attention := row(t, res, attentionList); attention["decoded"] != "true" {
+	if attention := row(t, res, attentionList); attention["status"] != "COMPLETE" {
 		t.Fatalf("attention: %v", attention)
 	}
 	exactLosses(t, f, lab.Rows(res, victimList), flows)
