@@ -143,10 +143,10 @@ func (v *queryView) print(w io.Writer) error {
 	}
 	head := struct {
 		Epoch   uint64       `json:"epoch"`
-		Exact   bool         `json:"exact"`
+		Quality string       `json:"quality"`
 		Problem string       `json:"problem,omitempty"`
 		Results []*resultRow `json:"results"`
-	}{Epoch: state["last-epoch"].GetUintVal(), Exact: state["exact"].GetBoolVal(),
+	}{Epoch: state["last-epoch"].GetUintVal(), Quality: state["quality"].GetStringVal(),
 		Problem: state["problem"].GetStringVal(),
 		Results: []*resultRow{}}
 	for _, t := range tables {
@@ -156,7 +156,7 @@ func (v *queryView) print(w io.Writer) error {
 		return json.NewEncoder(w).Encode(head)
 	}
 	note := "exact"
-	if !head.Exact {
+	if head.Quality != "EXACT" {
 		note = "not exact: " + head.Problem
 	}
 	fmt.Fprintf(w, "epoch %d, %d results, %s\n", head.Epoch, len(head.Results), note)

@@ -2,7 +2,11 @@
 
 package grafana
 
-import "github.com/netsketch/netsketch/yang/table"
+import (
+	"strings"
+
+	"github.com/netsketch/netsketch/yang/table"
+)
 
 // omnimon returns an epoch of a network with a lossy switch.
 func (s *sample) omnimon(n uint64) {
@@ -11,12 +15,14 @@ func (s *sample) omnimon(n uint64) {
 		flow = "10.0.0.1,10.0.0.2,tcp,1000,80"
 	)
 	b := table.NewBuilder(top + "summary")
-	for _, name := range []string{"flows", "lossy-flows", "packets", "lost-packets", "active-alerts",
+	for _, name := range []string{"flows", "lossy-flows", "packets", "active-alerts",
 		"mappings-used", "mappings-owned", "analysis-time", "epoch-deviation"} {
 		b.Uint("state/" + name).Append(n + 1)
 	}
 	b.Text("state/status").Append("COMPLETE")
-	b.Bool("state/exact").Append(n%5 != 0)
+	b.Int("state/lost-packets").Append(int64(n) + 1)
+	b.Text("state/quality").Append("EXACT")
+	b.Text("state/lost-packets-quality").Append(map[bool]string{true: "EXACT", false: "UPPER_BOUND"}[n%5 != 0])
 	b.Float("state/determined-share").Append(0.99)
 	s.build(b)
 
@@ -32,7 +38,11 @@ func (s *sample) omnimon(n uint64) {
 			b.UintKey("epochs").Append(4)
 		}
 		for _, name := range numbers {
-			b.Uint("state/" + name).Append(n + 1)
+			if strings.HasPrefix(name, "lost-packets") {
+				b.Int("state/" + name).Append(int64(n) + 1)
+			} else {
+				b.Uint("state/" + name).Append(n + 1)
+			}
 		}
 		if list == "link-flows/link-flow" {
 			b.Uint("state/rank").Append(1)
@@ -49,15 +59,15 @@ func (s *sample) omnimon(n uint64) {
 	type m = map[string]string
 	one("alerts/alert", m{"location": "spine1", "kind": "PACKETS_LOST"}, []string{"since-epoch", "count"},
 		m{"active": "true", "severity": "MAJOR", "text": "it lost 5 packets"})
-	one("switches/switch", m{"node": "spine1"}, []string{"lost-low", "lost-high", "packets"}, m{"status": "COMPLETE"})
-	one("links/link", m{"link": "leaf1/1~spine1/1"}, []string{"lost-low", "lost-high", "packets", "bytes"}, nil)
+	one("switches/switch", m{"node": "spine1"}, []string{"lost-packets-low", "lost-packets-high", "packets"}, m{"status": "COMPLETE"})
+	one("links/link", m{"link": "leaf1/1~spine1/1"}, []string{"lost-packets-low", "lost-packets-high", "packets", "bytes"}, nil)
 	one("link-flows/link-flow", m{"link": "leaf1/1~spine1/1", "flow": flow},
 		[]string{"packets-low", "packets-high"}, nil)
-	one("losses/loss", m{"flow": flow, "location": "spine1"}, []string{"lost-low", "lost-high"},
-		m{"kind": "SWITCH", "determined": "true"})
+	one("losses/loss", m{"flow": flow, "location": "spine1"}, []string{"lost-packets-low", "lost-packets-high"},
+		m{"kind": "SWITCH", "quality": "EXACT"})
 	one("flows/flow", m{"flow": flow}, []string{"packets", "bytes", "lost-packets"}, m{"path": "leaf1 spine1 leaf2"})
 	one("completions/completion", nil, []string{"flows"}, nil)
 	one("hosts/host", m{"node": "h1"}, []string{"flows", "untracked", "late"}, m{"status": "COMPLETE", "problem": "x"})
 	one("queries/query", m{"name": "slowloris"}, []string{"result-count"},
-		m{"status": "RUNNING", "exact": "true", "problem": "x"})
+		m{"status": "RUNNING", "quality": "EXACT", "problem": "x"})
 }

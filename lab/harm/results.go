@@ -73,10 +73,16 @@ func (r *results) flow(key string) (packets, received, lost int64, exact bool) {
 			if row["lost-packets"] != nil {
 				lost += row.Number("lost-packets")
 			}
-			exact = exact && (row.Is("exact") || row.Is("provisional"))
+			exact = exact && isExact(row)
 		}
 	}
 	return packets, received, lost, exact
+}
+
+// isExact reports whether the values of a flow are exact, but for missing packets that may be late.
+func isExact(row netns.Row) bool {
+	lost := row.Text("lost-packets-quality")
+	return row.Text("quality") == "EXACT" && (lost == "EXACT" || lost == "UPPER_BOUND")
 }
 
 // exactTCP returns an error unless all rows of TCP in the newest epoch are exact. Connections that
@@ -89,7 +95,7 @@ func (r *results) exactTCP() error {
 		if !strings.Contains(at, ",tcp,") || row.Number("epoch") != r.newest || row.Number("duration") > 3 {
 			continue
 		}
-		if rows++; !row.Is("exact") && !row.Is("provisional") {
+		if rows++; !isExact(row) {
 			return fmt.Errorf("the row of TCP is not exact: %v", row)
 		}
 	}

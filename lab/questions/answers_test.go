@@ -53,7 +53,7 @@ var answers = map[string]map[string]answer{
 		"lightguardian": {[]string{"flow"}, "packets", sizes("packets", 0.01)},
 	},
 	lossy: {
-		"omnimon":    {[]string{"flow", "location"}, "lost-low", (*played).losses},
+		"omnimon":    {[]string{"flow", "location"}, "lost-packets-low", (*played).losses},
 		"chamelemon": {[]string{"flow"}, "lost-packets", (*played).victims},
 
 		"lightguardian/faults": {[]string{"flow", "node"}, "value", (*played).shares},
@@ -64,7 +64,7 @@ var answers = map[string]map[string]answer{
 		"lightguardian": {[]string{"node", "lower"}, "packets", (*played).delays},
 	},
 	quality: {
-		"omnimon":    {[]string{"flow", "location"}, "determined", (*played).losses},
+		"omnimon":    {[]string{"flow", "location"}, "quality", (*played).losses},
 		"chamelemon": {[]string{"flow"}, "quality", (*played).victims},
 
 		"lightguardian": {[]string{"flow"}, "packets-quality", (*played).hopQualities},
@@ -210,8 +210,8 @@ func (p *played) losses(plugin string, rows []row) {
 	}
 	for _, r := range rows {
 		key := r["flow"] + " " + r["location"]
-		low, high := r.number(p.t, "lost-low"), r.number(p.t, "lost-high")
-		if n := actual[key]; n < low || n > high || low != high && r["determined"] == "true" {
+		low, high := r.number(p.t, "lost-packets-low"), r.number(p.t, "lost-packets-high")
+		if n := actual[key]; n < low || n > high || low != high && r["quality"] == "EXACT" {
 			p.t.Errorf("%s lost %v packets; %v to %v were published", key, n, low, high)
 		}
 		delete(actual, key)

@@ -139,7 +139,7 @@ func (x *failures) play(t *testing.T) []outcome {
 		for _, list := range []string{"switches", "links"} {
 			for path, value := range leaves(t, run.Address(), "omnimon", list) {
 				name, leaf, _ := strings.Cut(path[strings.Index(path, "[")+1:], "]")
-				if n, err := strconv.ParseUint(value, 10, 64); leaf == "/state/lost-low" && err == nil && n > 0 {
+				if n, err := strconv.ParseUint(value, 10, 64); leaf == "/state/lost-packets-low" && err == nil && n > 0 {
 					published[name] += n
 					lossy[len(lossy)-1]++
 				}
@@ -236,9 +236,11 @@ func exactEpoch(t *testing.T, r *scenario.Report, i, flows int) outcome {
 	if n := right(omnimon.FlowsExact); n != e.flows || n < flows {
 		t.Errorf("epoch %d of the run: %d exact flows of %d", i+1, n, e.flows)
 	}
-	if row.Is("exact") == (e.lost > 0) || row.Is("final") == (e.lost > 0) {
-		t.Errorf("epoch %d of the run with %d lost packets: exact %v, provisional %v, %s", i+1, e.lost, row.Is("exact"),
-			!row.Is("final"), row.Text("problem"))
+	want := map[bool]string{true: "UPPER_BOUND", false: "EXACT"}[e.lost > 0]
+	if got := row.Text("lost-packets-quality"); row.Text("quality") != "EXACT" || got != want ||
+		row.Is("final") == (e.lost > 0) {
+		t.Errorf("epoch %d of the run with %d lost packets: %s, final %v, %s", i+1, e.lost, got, row.Is("final"),
+			row.Text("problem"))
 	}
 	return e
 }
@@ -449,8 +451,8 @@ func TestOmniMonRandomStalls(t *testing.T) {
 						t.Errorf("an alert: %s", path)
 					}
 				}
-				switch leaves(t, run.Address(), "omnimon", "settled")["/omnimon/settled/state/exact"] {
-				case "true":
+				switch leaves(t, run.Address(), "omnimon", "settled")["/omnimon/settled/state/quality"] {
+				case "EXACT":
 					exact++
 				default:
 					held++
@@ -478,8 +480,8 @@ func TestOmniMonAvoidWithDelay(t *testing.T) {
 		check(t, r, s.Epochs)
 		for i := range r.Epochs {
 			row := r.Epochs[i].Results["omnimon"].Published.Row("summary", network, "")
-			t.Logf("epoch %d of the run: exact %v, %s", i+1, row.Is("exact"), row.Text("problem"))
-			if changed := i >= 2 && i < 6; changed && row.Is("exact") {
+			t.Logf("epoch %d of the run: %s, %s", i+1, row.Text("quality"), row.Text("problem"))
+			if changed := i >= 2 && i < 6; changed && row.Text("quality") != "ESTIMATE" {
 				t.Errorf("epoch %d, in which routes change, is exact", i+1)
 			}
 		}
@@ -503,8 +505,8 @@ func TestOmniMonKilledAgent(t *testing.T) {
 	for i := range r.Epochs {
 		if o := r.Epochs[i].Results["omnimon"]; i >= killed && i < killed+2 {
 			row := o.Published.Row("summary", network, "")
-			t.Logf("epoch %d of the run: exact %v, %s", i+1, row.Is("exact"), row.Text("problem"))
-			if i == killed && row.Is("exact") {
+			t.Logf("epoch %d of the run: %s, %s", i+1, row.Text("quality"), row.Text("problem"))
+			if i == killed && row.Text("quality") != "ESTIMATE" {
 				t.Error("the epoch in which the agent was killed is published as exact")
 			}
 			continue
@@ -540,11 +542,12 @@ func TestOmniMonDeadHost(t *testing.T) {
 			if !ok {
 				continue
 			}
-			if flows[flow+"/state/provisional"] == "true" {
+			lost := flows[flow+"/state/lost-packets-quality"]
+			if lost == "UPPER_BOUND" { // packets may be late
 				continue
 			}
 			about := source == "h2" || flows[flow+"/state/destination-node"] == "h2"
-			switch isExact := flows[flow+"/state/exact"] == "true"; {
+			switch isExact := flows[flow+"/state/quality"] == "EXACT" && lost == "EXACT"; {
 			case isExact && about && epoch > killed && !strings.HasPrefix(flow, "/omnimon/settled/"):
 				t.Errorf("epoch %d: %s is exact", epoch, flow)
 			case isExact:
@@ -555,14 +558,14 @@ func TestOmniMonDeadHost(t *testing.T) {
 		}
 		alerts := leaves(t, run.Address(), "omnimon", "alerts")
 		between := 0
-		for path, determined := range settled {
-			link, ok := strings.CutSuffix(path, "]/state/determined")
+		for path, quality := range settled {
+			link, ok := strings.CutSuffix(path, "]/state/quality")
 			link, is := strings.CutPrefix(link, "/omnimon/settled/links/link[")
 			if !ok || !is || strings.Contains(link, "h") {
 				continue
 			}
-			if between++; determined != "true" {
-				t.Errorf("epoch %d: link %s is not determined", epoch, link)
+			if between++; quality != "EXACT" {
+				t.Errorf("epoch %d: the losses of link %s are %s", epoch, link, quality)
 			}
 		}
 		lossy := false
@@ -653,7 +656,7 @@ algorithms:
 		for _, u := range updates {
 			e := u.GetPath().GetElem()
 			switch leaf := e[len(e)-1].GetName(); {
-			case leaf == "exact" && u.GetVal().GetBoolVal():
+			case leaf == "quality" && u.GetVal().GetStringVal() == "EXACT":
 				exact++
 			case leaf == "value":
 				got[e[2].GetKey()["name"]+" "+e[4].GetKey()["key"]] = u.GetVal().GetIntVal()

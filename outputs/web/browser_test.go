@@ -840,8 +840,9 @@ func TestBrowserLosses(t *testing.T) {
 	loss := func(low, high int, provisional bool) {
 		t.Helper()
 		f.publish("/netsketch-omnimon:omnimon/links/link", []string{"link"}, map[string]any{"link": "leaf1/1~spine1/1",
-			"state/from": "leaf1", "state/to": "spine1", "state/bytes": 1000, "state/packets": 10, "state/lost-low": low,
-			"state/lost-high": high, "state/provisional": provisional})
+			"state/from": "leaf1", "state/to": "spine1", "state/bytes": 1000, "state/packets": 10,
+			"state/lost-packets-low": low, "state/lost-packets-high": high,
+			"state/quality": map[bool]string{true: "ESTIMATE", false: "BOUNDED"}[provisional]})
 	}
 	b := open(t, f, 1280, 900)
 	b.page("")

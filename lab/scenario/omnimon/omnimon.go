@@ -51,13 +51,20 @@ const (
 // settled are the lists of the settled epoch, by the names of the lists of the newest epoch, with
 // their claims.
 var settled = []score.Claim{
-	{List: flows, If: "exact", Leaves: []string{"packets", "bytes", "lost-packets"}},
-	{List: hops, If: "determined", Leaves: []string{"packets-low", "packets-high"}},
-	{List: losses, If: "determined", Leaves: []string{"lost-low", "lost-high"}},
-	{List: switches, If: "determined", Leaves: []string{"lost-low", "lost-high"}},
-	{List: links, If: "determined", Leaves: []string{"lost-low", "lost-high"}},
-	{List: linkRows, If: "determined", Leaves: []string{"packets-low", "packets-high"}},
+	{List: flows, Quality: "quality", Leaves: []string{"packets", "bytes"}},
+	{List: flows, Quality: "lost-packets-quality", Leaves: []string{"lost-packets"}},
+	{List: hops, Quality: "quality", Leaves: []string{"packets"}},
+	{List: losses, Quality: "quality", Leaves: []string{"lost-packets"}},
+	{List: switches, Quality: "quality", Leaves: []string{"lost-packets"}},
+	{List: links, Quality: "quality", Leaves: []string{"lost-packets"}},
+	{List: linkRows, Quality: "quality", Leaves: []string{"packets"}},
 }
+
+// The bounds of lost packets.
+const (
+	lostLow  = "lost-packets-low"
+	lostHigh = "lost-packets-high"
+)
 
 // rows is the number of rows in the report and on the screen.
 const rows = 8
@@ -68,9 +75,10 @@ func Algorithm() score.Algorithm {
 		return score.Measure{Name: name, List: list, Stat: stat, Leaves: leaves,
 			Dimension: func(*score.Epoch, score.View) (string, bool) { return "", true }}
 	}
-	claims := append(slices.Clone(settled), score.Claim{List: summary, If: "exact",
-		Leaves: []string{"packets", "flows", "lost-packets", "lossy-flows"}},
-		score.Claim{List: score.Settled, If: "exact", Leaves: []string{"lost-packets", "lossy-flows"}})
+	claims := append(slices.Clone(settled),
+		score.Claim{List: summary, Quality: "quality", Leaves: []string{"packets", "flows"}},
+		score.Claim{List: summary, Quality: "lost-packets-quality", Leaves: []string{"lost-packets", "lossy-flows"}},
+		score.Claim{List: score.Settled, Quality: "quality", Leaves: []string{"lost-packets", "lossy-flows"}})
 	for _, c := range settled {
 		c.List = score.Settled + "/" + c.List
 		claims = append(claims, c)
@@ -86,11 +94,11 @@ func Algorithm() score.Algorithm {
 			of(HopsPublished, hops, score.Some(score.Recall)),
 			of(HopsExact, hops, score.Some(score.FoundCorrect), "position", "packets-low", "packets-high", "bytes"),
 			of(LossF1, losses, score.F1),
-			of(LossesExact, losses, score.Correct, "lost-low", "lost-high", "lost-bytes"),
-			of(SwitchesExact, switches, score.Correct, "lost-low", "lost-high"),
-			of(LinksExact, links, score.Correct, "lost-low", "lost-high"),
+			of(LossesExact, losses, score.Correct, lostLow, lostHigh, "lost-bytes"),
+			of(SwitchesExact, switches, score.Correct, lostLow, lostHigh),
+			of(LinksExact, links, score.Correct, lostLow, lostHigh),
 			of(LinkFlowsBounded, linkRows, bounded, "packets-low", "packets-high"),
-			of(SettledExact, score.Settled+"/"+losses, score.Correct, "lost-low", "lost-high", "lost-bytes"),
+			of(SettledExact, score.Settled+"/"+losses, score.Correct, lostLow, lostHigh, "lost-bytes"),
 			of(LostPackets, summary, score.RelativeError, "lost-packets"),
 			of(Determined, summary, func(m *score.Measure, published, _ score.Rows) (score.Score, bool) {
 				return score.Score{Value: published[""].Value(m.Leaves[0])}, true
@@ -98,7 +106,7 @@ func Algorithm() score.Algorithm {
 		},
 		Claims: claims,
 		Report: []string{summary, switches, links, "alert"},
-		Top: []score.Top{{Title: "lost packets, by flow and location", List: losses, Leaf: "lost-low", Rows: rows,
+		Top: []score.Top{{Title: "lost packets, by flow and location", List: losses, Leaf: lostLow, Rows: rows,
 			Shown: rows}},
 		Screen: score.Screen{
 			Columns: []score.Column{
@@ -146,7 +154,7 @@ func tables(e *score.Epoch) score.Tables {
 	}
 	lost, byFlow, byElement := uint64(0), map[flow.Key]uint64{}, map[string]uint64{}
 	bounds := func(n uint64) score.Leaves {
-		return score.Leaves{"lost-low": score.Number(n), "lost-high": score.Number(n)}
+		return score.Leaves{"lost-packets": score.Number(n), lostLow: score.Number(n), lostHigh: score.Number(n)}
 	}
 	for l, n := range j.Lost {
 		lost += n.Packets
@@ -168,7 +176,8 @@ func tables(e *score.Epoch) score.Tables {
 	for h, n := range j.Entered {
 		t.Rows(hops, network).Add(h.Flow.String()+"/"+h.Switch, score.Leaves{
 			"position": score.Number(uint64(h.Number) + 1), "bytes": score.Number(n.Bytes),
-			"packets-low": score.Number(n.Packets), "packets-high": score.Number(n.Packets)})
+			"packets": score.Number(n.Packets), "packets-low": score.Number(n.Packets),
+			"packets-high": score.Number(n.Packets)})
 	}
 	linkFlows(e, t.Rows(linkRows, network), network)
 	for _, list := range []string{switches, links} {
@@ -218,8 +227,8 @@ func linkFlows(e *score.Epoch, out score.Rows, network score.View) {
 		sent[l] += n.Packets
 	}
 	for l, n := range sent {
-		out.Add(l.Flow.String()+"/"+l.Element, score.Leaves{"packets-low": score.Number(n),
-			"packets-high": score.Number(n)}).Optional = true
+		out.Add(l.Flow.String()+"/"+l.Element, score.Leaves{"packets": score.Number(n),
+			"packets-low": score.Number(n), "packets-high": score.Number(n)}).Optional = true
 	}
 	for key := range e.Published[linkRows][network] {
 		k, _, _ := strings.Cut(key, "/")

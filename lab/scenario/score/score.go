@@ -151,8 +151,6 @@ type Claim struct {
 	// Quality is the leaf with the quality of the leaves; "" if every row is exact in the leaves that
 	// it has.
 	Quality string
-	// If is a boolean leaf; rows without it make no claim. "" for none.
-	If string
 	// Leaves must be what the quality says: the true value within the relative Tolerance, or a bound
 	// of it. The leaves LEAF-low and LEAF-high, if a row has them, must be bounds.
 	Leaves    []string

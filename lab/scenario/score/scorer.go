@@ -129,7 +129,6 @@ func (r *Result) check(c *Claim, published, actual Tables) {
 		for _, key := range slices.Sorted(maps.Keys(rows)) {
 			where := strings.TrimSpace(fmt.Sprintf("%s %s %s", c.List, view, key))
 			switch {
-			case c.If != "" && !rows[key].Is(c.If):
 			case c.Of == "":
 				r.checkRow(c, where, rows[key], known[key])
 			case rows[key].Text(c.Quality) == string(sdk.Exact):

@@ -590,6 +590,12 @@ func (r *Result) AllSent(f *Flow) bool {
 		(f.Age > 0 || r.untracked[f.Source] == 0)
 }
 
+// AtLeast reports whether the flow sent Sent or more. With most, it sent no more than Sent and the
+// packets without a header.
+func (r *Result) AtLeast(f *Flow) (ok, most bool) {
+	return f.odd == "" && !r.incomplete[f.Source], f.Age > 0 || r.untracked[f.Source] == 0
+}
+
 // Known reports whether Lost is known.
 func (f *Flow) Known() bool { return f.odd == "" && !f.Open }
 

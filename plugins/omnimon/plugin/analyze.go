@@ -706,17 +706,20 @@ func (r *run) linkReason(number int) string {
 		return fmt.Sprintf("host %s: %s", l.from.Node, cmp.Or(r.hosts[host].problem, "its flows are unknown"))
 	case load.inexact:
 		return "flows on it are not exact"
-	case load.undetermined:
-		return "it is not determined where flows on it lost packets"
 	case len(r.result.Unplaced) > 0 && isSwitch && toSwitch:
 		return "the path of a flow is not determined"
 	case r.result.Unknown && isSwitch && r.input.Departed[number] != load.tagged:
 		return "flows that no host reported may have passed it"
 	case isSwitch && r.traffic.untracked > 0 && (!r.switches[from].delivered || r.switches[from].noHeader > 0):
 		return "packets of flows that a full flow table has no entry for may have passed it"
+	case load.undetermined:
+		return undetermined
 	}
 	return r.pendingReason(load.lossy)
 }
+
+// undetermined is the reason of a load of which an upper bound is known.
+const undetermined = "it is not determined where flows on it lost packets"
 
 // lostBefore returns the packets that a flow lost at the first elements of its path, and at least
 // the bytes of these packets. exact states that the bytes are exact.

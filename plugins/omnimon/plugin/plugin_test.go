@@ -71,18 +71,35 @@ func settle(t *testing.T, h *sdktest.Harness, number uint64) (out *sdk.Results) 
 	return out
 }
 
+// sure reports whether all qualities of a row are EXACT. A row without one is not.
+func sure(row map[string]any) bool {
+	found := false
+	for leaf, q := range row {
+		if leaf == "quality" || strings.HasSuffix(leaf, "-quality") {
+			if found = true; q != "EXACT" {
+				return false
+			}
+		}
+	}
+	return found
+}
+
+// loadSure is sure for the packets and bytes of a link or switch.
+func loadSure(row map[string]any) bool { return row["packets-quality"] == "EXACT" }
+
 // rowsOf returns the rows of a list in an epoch, those with missing packets as they are settled.
 func rowsOf(t *testing.T, out, settled *sdk.Results, list string) map[string]map[string]any {
 	t.Helper()
 	rows := sdktest.Rows(t, out, list)
+	provisional := sdktest.Rows(t, out, summaryList)[""]["final"] == false
 	for key, row := range rows {
-		waits := row["provisional"] == true
-		if waits && (list != linkList && row["exact"] == true || row["determined"] == true) {
-			t.Errorf("%s %s is provisional and exact: %v", list, key, row)
+		if located := list == lossList || list == linkList || list == switchList; provisional && located &&
+			row["quality"] == "EXACT" {
+			t.Errorf("%s %s may change and is exact: %v", list, key, row)
 		}
 	}
 	for key, row := range sdktest.Rows(t, settled, settledOf(list)) {
-		if rows[key] == nil || row["provisional"] == true {
+		if rows[key] == nil || row["lost-packets-quality"] == "UPPER_BOUND" {
 			t.Errorf("settled %s %s: %v, before %v", list, key, row, rows[key])
 		}
 		rows[key] = row
@@ -94,14 +111,14 @@ func rowsOf(t *testing.T, out, settled *sdk.Results, list string) map[string]map
 func compare(t *testing.T, s *sim, out, settled *sdk.Results) {
 	t.Helper()
 	summary, later := sdktest.Rows(t, out, summaryList)[""], sdktest.Rows(t, settled, settledList)[""]
-	total := uint64(0)
+	total := int64(0)
 	for _, n := range s.lost {
-		total += uint64(n)
+		total += int64(n)
 	}
-	if later["last-epoch"] != s.number || later["exact"] != true || later["lost-packets"] != total {
+	if later["last-epoch"] != s.number || !sure(later) || later["lost-packets"] != total {
 		t.Fatalf("settled %v, %d packets were lost", later, total)
 	}
-	if waits := total > 0; summary["exact"] == waits || summary["final"] == waits ||
+	if waits := total > 0; sure(summary) == waits || summary["final"] == waits ||
 		summary["flows"] != uint64(len(s.flows)) || summary["determined-share"] != 1.0 ||
 		summary["status"] != "COMPLETE" {
 		t.Fatalf("summary %v", summary)
@@ -112,14 +129,14 @@ func compare(t *testing.T, s *sim, out, settled *sdk.Results) {
 	for _, f := range s.flows {
 		row := flows[f.key.String()]
 		if row["packets"] != uint64(f.sent[wire.Packets]) || row["bytes"] != uint64(f.sent[wire.Bytes]) ||
-			row["received-packets"] != uint64(f.received[wire.Packets]) || row["exact"] != true {
+			row["received-packets"] != uint64(f.received[wire.Packets]) || !sure(row) {
 			t.Fatalf("flow %v: %v, sent %v", f.key, row, f.sent)
 		}
 		for i := range f.at {
 			hop := hops[f.key.String()+" "+f.elements[2*i+1]]
 			want := uint64(f.at[i][wire.Packets])
 			if hop["packets-low"] != want || hop["packets-high"] != want || hop["position"] != uint64(i+1) ||
-				hop["link"] != f.elements[2*i] || hop["determined"] != true {
+				hop["link"] != f.elements[2*i] || !sure(hop) {
 				t.Fatalf("flow %v at %s: %v, want %d", f.key, f.elements[2*i+1], hop, want)
 			}
 		}
@@ -130,8 +147,8 @@ func compare(t *testing.T, s *sim, out, settled *sdk.Results) {
 			}
 			lost := uint64(f.lost[e])
 			left -= lost
-			if row := losses[f.key.String()+" "+e]; lost > 0 != (row != nil) || lost > 0 && (row["lost-low"] != lost ||
-				row["lost-high"] != lost || row["determined"] != true) {
+			if row := losses[f.key.String()+" "+e]; lost > 0 != (row != nil) || lost > 0 && (row["lost-packets-low"] != int64(lost) ||
+				row["lost-packets-high"] != int64(lost) || !sure(row)) {
 				t.Fatalf("flow %v lost %d at %s: %v", f.key, lost, e, row)
 			}
 		}
@@ -140,13 +157,12 @@ func compare(t *testing.T, s *sim, out, settled *sdk.Results) {
 		t.Errorf("alerts %v", alerts)
 	}
 	for name, row := range rowsOf(t, out, settled, linkList) {
-		if row["packets"] != links[name] || row["lost-low"] != uint64(s.lost[name]) || row["determined"] != true ||
-			row["exact"] != true {
+		if row["packets"] != links[name] || row["lost-packets-low"] != int64(s.lost[name]) || !sure(row) {
 			t.Errorf("link %s: %v, want %d packets, %d lost", name, row, links[name], s.lost[name])
 		}
 	}
 	for name, row := range rowsOf(t, out, settled, switchList) {
-		if row["lost-high"] != uint64(s.lost[name]) || row["status"] != "COMPLETE" || row["exact"] != true {
+		if row["lost-packets-high"] != int64(s.lost[name]) || row["status"] != "COMPLETE" || !sure(row) {
 			t.Errorf("switch %s: %v, want %d lost", name, row, s.lost[name])
 		}
 	}
@@ -184,7 +200,7 @@ func compareLinkFlows(t *testing.T, s *sim, out, settled *sdk.Results, determine
 	for key, row := range rowsOf(t, out, settled, linkFlowList) {
 		link, flow, _ := strings.Cut(key, " ")
 		n, low, high := sent[link][flow], row["packets-low"].(uint64), row["packets-high"].(uint64)
-		if low > n || n > high || high == 0 || row["determined"] == true && low != high {
+		if low > n || n > high || high == 0 || sure(row) && low != high {
 			t.Errorf("%s: %v, sent %d", key, row, n)
 		}
 		if most, ok := before[key]; ok && high > most {
@@ -193,7 +209,7 @@ func compareLinkFlows(t *testing.T, s *sim, out, settled *sdk.Results, determine
 		if total := links[link]["packets"].(uint64); high > total {
 			t.Errorf("%s: %v on a link of %d packets", key, row, total)
 		}
-		if determined && row["determined"] != true {
+		if determined && !sure(row) {
 			t.Errorf("%s is not determined: %v", key, row)
 		}
 		if ranks[link] == nil {
@@ -314,7 +330,7 @@ func TestOtherRoutes(t *testing.T) {
 				rowsOf(t, out, settled, linkList)
 			for _, f := range s.flows {
 				row := flows[f.key.String()]
-				if row["packets"] != uint64(f.sent[wire.Packets]) || row["exact"] != true ||
+				if row["packets"] != uint64(f.sent[wire.Packets]) || !sure(row) ||
 					row["received-packets"] != uint64(f.received[wire.Packets]) {
 					t.Fatalf("%s: flow %v: %v", name, f.key, row)
 				}
@@ -332,13 +348,13 @@ func TestOtherRoutes(t *testing.T) {
 			}
 			compareLinkFlows(t, s, out, settled, false)
 			summary := sdktest.Rows(t, out, summaryList)[""]
-			if summary["unplaced-flows"] != uint64(unplaced) || sdktest.Rows(t, settled, settledList)[""]["exact"] != true ||
+			if summary["unplaced-flows"] != uint64(unplaced) || !sure(sdktest.Rows(t, settled, settledList)[""]) ||
 				unplaced != map[string]int{"all": 12, "one": 0}[name] {
 				t.Errorf("%s: %d flows of %d without a path: %v", name, unplaced, len(s.flows), summary)
 			}
 			for link, row := range links {
-				if row["lost-low"] != uint64(s.lost[link]) || row["lost-high"] != uint64(s.lost[link]) ||
-					unplaced > 0 && row["exact"] == true && !strings.Contains(link, "h") {
+				if row["lost-packets-low"] != int64(s.lost[link]) || row["lost-packets-high"] != int64(s.lost[link]) ||
+					unplaced > 0 && loadSure(row) && !strings.Contains(link, "h") {
 					t.Errorf("%s: link %s: %v, lost %d", name, link, row, s.lost[link])
 				}
 			}
@@ -413,7 +429,7 @@ func TestInexact(t *testing.T) {
 			problem, _ := summary["problem"].(string)
 			if summary["status"] != tt.status || !strings.HasPrefix(problem, tt.problem) ||
 				tt.problem == "" && problem != "" && summary["final"] == true ||
-				(summary["exact"] == true) != (problem == "") {
+				sure(summary) != (problem == "") {
 				t.Errorf("summary %v", summary)
 			}
 			if a := sdktest.Rows(t, out, alertList); tt.alert != "" && a[tt.alert]["active"] != true ||
@@ -422,7 +438,7 @@ func TestInexact(t *testing.T) {
 			}
 			numbers := numbersOf(t, h.Settings())
 			next := h.Analyze(newSim(t, 6, 200, never).epoch(numbers))
-			if row := sdktest.Rows(t, next, summaryList)[""]; row["exact"] != true {
+			if row := sdktest.Rows(t, next, summaryList)[""]; !sure(row) {
 				t.Errorf("the next epoch: %v", row)
 			}
 			var settled *sdk.Results
@@ -433,7 +449,7 @@ func TestInexact(t *testing.T) {
 			for key, row := range rowsOf(t, out, settled, flowList) {
 				exact := tt.flows == all || tt.flows != none && row["source-node"] != tt.flows &&
 					row["destination-node"] != tt.flows
-				if row["exact"] != exact || (row["problem"] == nil) != exact || exact && row["received-packets"] != row["packets"] {
+				if sure(row) != exact || (row["problem"] == nil) != exact || exact && row["received-packets"] != row["packets"] {
 					t.Fatalf("flow %s: %v", key, row)
 				}
 				if exact {
@@ -444,13 +460,13 @@ func TestInexact(t *testing.T) {
 				t.Errorf("%d exact flows", flows)
 			}
 			for name, row := range rowsOf(t, out, settled, switchList) {
-				if want := name != tt.element && tt.flows != none; row["exact"] != want || want && row["determined"] != true {
+				if want := name != tt.element && tt.flows != none; loadSure(row) != want || want && !sure(row) {
 					t.Errorf("switch %s: %v", name, row)
 				}
 			}
 			for name, row := range rowsOf(t, out, settled, linkList) {
 				touched := tt.flows == none || tt.flows != all && slices.Contains(strings.Split(name, "~"), tt.flows)
-				if touched && row["determined"] == true || !touched && tt.flows != all && row["determined"] != true {
+				if touched && row["quality"] == "EXACT" || !touched && tt.flows != all && row["quality"] != "EXACT" {
 					t.Errorf("link %s: %v", name, row)
 				}
 			}
@@ -480,9 +496,9 @@ func TestInexactCounters(t *testing.T) {
 		out := h.Analyze(s.epoch(numbersOf(t, h.Settings())))
 		settled := settle(t, h, 5)
 		row := sdktest.Rows(t, settled, settledList)[""]
-		if problem := fmt.Sprint(row["problem"]); touched != nil && (row["exact"] == true ||
+		if problem := fmt.Sprint(row["problem"]); touched != nil && (sure(row) ||
 			!strings.Contains(problem, "h2: 3 packets "+c.String()) && c != wire.Restarted) {
-			t.Errorf("%v: exact %v, problem %q", c, row["exact"], problem)
+			t.Errorf("%v: %v, problem %q", c, row["quality"], problem)
 		}
 		flows := rowsOf(t, out, settled, flowList)
 		for _, f := range s.flows {
@@ -491,7 +507,7 @@ func TestInexactCounters(t *testing.T) {
 				if row != nil {
 					t.Fatalf("%v: flow %v", c, row)
 				}
-			} else if row["exact"] == inexact {
+			} else if sure(row) == inexact {
 				t.Fatalf("%v: flow %v", c, row)
 			}
 		}
@@ -511,7 +527,7 @@ func TestUntagged(t *testing.T) {
 	s.flows = append(s.flows, only)
 	out := h.Analyze(s.epoch(numbersOf(t, h.Settings())))
 	summary := sdktest.Rows(t, out, summaryList)[""]
-	if summary["exact"] != false || summary["inexact-flows"] != uint64(2) || summary["untagged-packets"] != uint64(13) ||
+	if sure(summary) || summary["inexact-flows"] != uint64(2) || summary["untagged-packets"] != uint64(13) ||
 		summary["lossy-flows"] != uint64(0) {
 		t.Errorf("summary %v", summary)
 	}
@@ -519,18 +535,19 @@ func TestUntagged(t *testing.T) {
 	for _, f := range s.flows {
 		row, hop := flows[f.key.String()], hops[f.key.String()+" "+f.elements[1]]
 		if n := uint64(f.sent[wire.Packets]); row["packets"] != n+f.untagged.Packets || row["received-packets"] != n ||
-			row["exact"] != (f.untagged.Packets == 0) || row["untagged-packets"] != f.untagged.Packets ||
-			hop["packets-low"] != n || hop["packets-high"] != n+f.untagged.Packets || hop["determined"] != row["exact"] {
+			sure(row) != (f.untagged.Packets == 0) || !sure(row) && row["quality"] != "LOWER_BOUND" || row["untagged-packets"] != f.untagged.Packets ||
+			hop["packets-low"] != n || hop["packets-high"] != n+f.untagged.Packets || sure(hop) != sure(row) ||
+			!sure(hop) && hop["quality"] != "BOUNDED" {
 			t.Fatalf("flow %v, %v", row, hop)
 		}
 	}
 	for name, row := range sdktest.Rows(t, out, linkList) {
-		if touched := slices.Contains(x.elements, name); row["exact"] == touched || row["determined"] != true {
+		if touched := slices.Contains(x.elements, name); loadSure(row) == touched || row["quality"] != "EXACT" {
 			t.Errorf("link %s: %v", name, row)
 		}
 	}
 	for name, row := range sdktest.Rows(t, out, switchList) {
-		if row["exact"] != true || row["determined"] != true {
+		if !sure(row) {
 			t.Errorf("switch %s: %v", name, row)
 		}
 	}
@@ -551,12 +568,12 @@ func TestUnknownFlows(t *testing.T) {
 	flows := sdktest.Rows(t, h.Analyze(e), flowList)
 	for key, want := range map[string]string{"10.0.0.1,10.0.0.2,udp,1,2": "host h1, its source, is missing",
 		"10.0.0.3,10.0.0.2,udp,1,2": "host h3: 3 packets untracked"} {
-		if row := flows[key]; row["exact"] != false || row["problem"] != want || row["packets"] != nil ||
+		if row := flows[key]; row["quality"] != nil || row["problem"] != want || row["packets"] != nil ||
 			row["lost-packets"] != nil {
 			t.Errorf("flow %v", row)
 		}
 	}
-	if row := flows["10.0.0.4,10.0.0.2,udp,1,2"]; row["exact"] != true || row["packets"] != uint64(0) {
+	if row := flows["10.0.0.4,10.0.0.2,udp,1,2"]; !sure(row) || row["packets"] != uint64(0) {
 		t.Errorf("flow %v", row)
 	}
 }
@@ -600,7 +617,7 @@ func TestSettledLosses(t *testing.T) {
 		if (alerts[linkAlert]["active"] == true) != tt.link || (alerts[spineAlert]["active"] == true) != tt.spine {
 			t.Errorf("epoch %d: %v", s.number, alerts)
 		}
-		if row := sdktest.Rows(t, out, summaryList)[""]; row["exact"] != row["final"] {
+		if row := sdktest.Rows(t, out, summaryList)[""]; sure(row) != (row["final"] == true) {
 			t.Errorf("epoch %d: %v", s.number, row)
 		}
 	}
@@ -657,7 +674,7 @@ func TestWithdrawals(t *testing.T) {
 		}
 		out = h.Analyze(e)
 		row, rows := sdktest.Rows(t, out, settledList)[""], sdktest.Rows(t, out, settledOf(linkList))
-		if exact := tt.settled == "exact"; row["exact"] != exact || exact == (len(rows) == 0) ||
+		if exact := tt.settled == "exact"; sure(row) != exact || exact == (len(rows) == 0) ||
 			!exact && !strings.Contains(fmt.Sprint(row["problem"]), tt.settled) {
 			t.Errorf("epoch %d settles %v, %d links; want %q", tt.number, row, len(rows), tt.settled)
 		}
@@ -678,7 +695,7 @@ func TestWithdrawals(t *testing.T) {
 	if n := len(sdktest.Rows(t, out, withdrawalList)); n != 2 {
 		t.Errorf("%d withdrawn epochs after a restart, 2 before", n)
 	}
-	if row := sdktest.Rows(t, out, settledList)[""]; row["exact"] != false {
+	if row := sdktest.Rows(t, out, settledList)[""]; row["quality"] != nil || row["problem"] == nil {
 		t.Errorf("after a restart: %v", row)
 	}
 }
@@ -764,16 +781,16 @@ func TestSettledEpochs(t *testing.T) {
 		}
 		out := h.Analyze(e)
 		row, want := sdktest.Rows(t, out, settledList)[""], slices.Contains(exact, number-settleEpochs)
-		if row["exact"] != want {
+		if sure(row) != want {
 			t.Errorf("epoch %d: settled %v, want %v", number, row, want)
 		}
 		link := sdktest.Rows(t, out, settledOf(linkList))["leaf2/3~h3"]
-		if want != (link["determined"] == true) {
+		if want != sure(link) {
 			t.Errorf("epoch %d: the settled link: %v", number, link)
 		}
 		answer, result := sdktest.Rows(t, out, queryList)["q"], sdktest.Rows(t, out, resultList)["q leaf2/3~h3"]
-		if answer["exact"] != want || want && (answer["last-epoch"] != number-settleEpochs ||
-			link["lost-low"].(uint64) > 0 != (result != nil)) {
+		if sure(answer) != want || want && (answer["last-epoch"] != number-settleEpochs ||
+			link["lost-packets-low"].(int64) > 0 != (result != nil)) {
 			t.Errorf("epoch %d: query %v, result %v, link %v", number, answer, result, link)
 		}
 	}
@@ -802,7 +819,7 @@ func TestState(t *testing.T) {
 	}
 	flows := sdktest.Rows(t, h.Analyze(e), flowList)
 	if len(flows) != 2 || flows[silent]["packets"] != uint64(0) || flows[silent]["path"] == "" ||
-		flows[key]["exact"] != true {
+		!sure(flows[key]) {
 		t.Errorf("watched flows %v", flows)
 	}
 }
@@ -846,7 +863,7 @@ func TestQueries(t *testing.T) {
 			t.Errorf("host %d: %v", h+1, row)
 		}
 	}
-	if row := sdktest.Rows(t, out, queryList)["fan-out"]; row["exact"] != true || row["result-count"] != uint64(4) ||
+	if row := sdktest.Rows(t, out, queryList)["fan-out"]; !sure(row) || row["result-count"] != uint64(4) ||
 		row["source"] != "CONFIGURATION" {
 		t.Errorf("query %v", row)
 	}
@@ -863,7 +880,7 @@ func TestQueries(t *testing.T) {
 		row["problem"] == nil {
 		t.Errorf("request %v", row)
 	}
-	if row := sdktest.Rows(t, out, queryList)[name]; row["exact"] != false || row["result-count"] != nil {
+	if row := sdktest.Rows(t, out, queryList)[name]; sure(row) || row["result-count"] != nil {
 		t.Errorf("the query before hosts run it: %v", row)
 	}
 	out, s := analyze(7, text)
@@ -877,7 +894,7 @@ func TestQueries(t *testing.T) {
 			t.Errorf("%s: %v, want %d flows", address, row, n)
 		}
 	}
-	if row := sdktest.Rows(t, out, queryList)[name]; row["exact"] != true || row["source"] != "CLIENT" {
+	if row := sdktest.Rows(t, out, queryList)[name]; !sure(row) || row["source"] != "CLIENT" {
 		t.Errorf("query %v", row)
 	}
 	if out, _ = analyze(8); len(running) != 1 || sdktest.Rows(t, out, queryList)[name] != nil {
@@ -904,7 +921,7 @@ func TestUnseen(t *testing.T) {
 		s.counters[tt.counter], s.counting = 7, []int{2}
 		for name, row := range sdktest.Rows(t, h.Analyze(s.epoch(numbers)), queryList) {
 			problem, want := fmt.Sprint(row["problem"]), slices.Contains(tt.unseen, name)
-			if row["exact"] == want || (row["unseen-packets"] == uint64(7)) != want ||
+			if sure(row) == want || (row["unseen-packets"] == uint64(7)) != want ||
 				want && !strings.HasPrefix(problem, "7 packets that it may have matched were not seen: 7 ") {
 				t.Errorf("%v, %s: %v", tt.counter, name, row)
 			}
@@ -920,7 +937,7 @@ func TestQueriesSeeUntaggedPackets(t *testing.T) {
 	s.queries, s.copied = queriesOf(t, h.Settings().Plan.Hosts), "it reads the payload"
 	s.flows[7].untagged = wire.Untagged{Packets: 4, Bytes: 400}
 	row := sdktest.Rows(t, h.Analyze(s.epoch(numbersOf(t, h.Settings()))), queryList)["all"]
-	if row["exact"] != true || row["unseen-packets"] != uint64(0) ||
+	if !sure(row) || row["unseen-packets"] != uint64(0) ||
 		row["copied"] != "host h1 runs x in its agent: it reads the payload" {
 		t.Errorf("query %v", row)
 	}
@@ -955,7 +972,7 @@ func TestRecordedQueries(t *testing.T) {
 			t.Errorf("%s: %v, want %s", dst, row, text)
 		}
 	}
-	if row := sdktest.Rows(t, out, queryList)["sizes"]; row["exact"] != true || row["result-count"] != uint64(len(want)) {
+	if row := sdktest.Rows(t, out, queryList)["sizes"]; !sure(row) || row["result-count"] != uint64(len(want)) {
 		t.Errorf("query %v", row)
 	}
 	s, e := newSim(t, 6, 100, never), (*sdk.Epoch)(nil)
@@ -963,7 +980,7 @@ func TestRecordedQueries(t *testing.T) {
 		t.Fatalf("%d reports", len(e.Hosts))
 	}
 	e.Hosts = e.Hosts[1:]
-	if row := sdktest.Rows(t, h.Analyze(e), queryList)["sizes"]; row["exact"] != false ||
+	if row := sdktest.Rows(t, h.Analyze(e), queryList)["sizes"]; sure(row) ||
 		!strings.Contains(fmt.Sprint(row["problem"]), "is missing") {
 		t.Errorf("query without a host: %v", row)
 	}
@@ -1040,11 +1057,11 @@ func TestQueue(t *testing.T) {
 		out := h.Analyze(e)
 		return sdktest.Rows(t, out, queryList)["incast"], sdktest.Rows(t, out, resultList), waited
 	}
-	if row, results, _ := analyze(newSim(t, 3, 12, never), nil); row["exact"] != false || len(results) > 0 {
+	if row, results, _ := analyze(newSim(t, 3, 12, never), nil); sure(row) || len(results) > 0 {
 		t.Errorf("before the entries are in force: %v, %v", row, results)
 	}
 	row, results, waited := analyze(newSim(t, 4, 6, never), nil)
-	if row["exact"] != true || row["units"] != uint64(1) || row["units-free"] != uint64(0) {
+	if !sure(row) || row["units"] != uint64(1) || row["units-free"] != uint64(0) {
 		t.Errorf("few flows: %v", row)
 	}
 	for to, n := range waited {
@@ -1054,7 +1071,7 @@ func TestQueue(t *testing.T) {
 		}
 	}
 	row, results, waited = analyze(newSim(t, 5, 300, never), nil)
-	if problem, _ := row["problem"].(string); row["exact"] != false || !strings.Contains(problem, "share slots") {
+	if problem, _ := row["problem"].(string); sure(row) || !strings.Contains(problem, "share slots") {
 		t.Errorf("many flows: %v", row)
 	}
 	for to, n := range waited {
@@ -1065,7 +1082,7 @@ func TestQueue(t *testing.T) {
 	random := rand.New(rand.NewPCG(6, 6))
 	row, results, waited = analyze(newSim(t, 6, 6, func(string) bool { return random.IntN(10) == 0 }), nil)
 	for to, n := range waited {
-		if got, _ := results["incast "+to]["value"].(int64); row["exact"] != false || n > 3 && got != n {
+		if got, _ := results["incast "+to]["value"].(int64); sure(row) || n > 3 && got != n {
 			t.Errorf("with losses, %s: %v, want %d, %v", to, got, n, row)
 		}
 	}
@@ -1084,13 +1101,13 @@ func TestQueue(t *testing.T) {
 		},
 	} {
 		row, _, _ := analyze(newSim(t, 7, 12, never), change)
-		if problem, _ := row["problem"].(string); row["exact"] != false || !strings.Contains(problem, want) {
+		if problem, _ := row["problem"].(string); sure(row) || !strings.Contains(problem, want) {
 			t.Errorf("%v, want %s", row, want)
 		}
 	}
 	if row, _, _ := analyze(newSim(t, 8, 12, never), func(e *sdk.Epoch) {
 		e.Plans = []sdk.PlanOutcome{{Plan: settings.Plan.ID, Device: "leaf2", Status: sdk.PlanFailed}}
-	}); row["exact"] != false || !strings.Contains(row["problem"].(string), "leaf2 did not apply") {
+	}); sure(row) || !strings.Contains(row["problem"].(string), "leaf2 did not apply") {
 		t.Errorf("a plan that failed: %v", row)
 	}
 	e := newSim(t, 9, 12, never).epoch(numbers)

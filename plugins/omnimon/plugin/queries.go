@@ -355,7 +355,7 @@ func (r *run) lostTuples(q *running, inexact func(format string, args ...any)) (
 func (r *run) queryTable(answers []*answer) (*table.Table, error) {
 	b := table.NewBuilder(queryList)
 	names, epoch := b.TextKey("name"), b.Uint("state/last-epoch")
-	status, problem, exact := b.Text("state/status"), b.Text("state/problem"), b.Bool("state/exact")
+	status, problem, quality := b.Text("state/status"), b.Text("state/problem"), b.Text("state/quality")
 	source, plan := b.Text("state/source"), b.Text("state/plan")
 	results, undefined := b.Uint("state/result-count"), b.Uint("state/undefined")
 	units, free, unseen := b.Uint("state/units"), b.Uint("state/units-free"), b.Uint("state/unseen-packets")
@@ -368,7 +368,9 @@ func (r *run) queryTable(answers []*answer) (*table.Table, error) {
 		epoch.Append(a.epoch)
 		status.Append(a.status())
 		problem.AppendSome(alert.Clip(cmp.Or(a.problem, a.inexact)))
-		exact.Append(a.problem == "" && a.inexact == "")
+		if a.problem == "" && !a.waiting {
+			quality.Append(string(exactIf(a.inexact == "")))
+		}
 		if a.client {
 			source.Append("CLIENT")
 		} else {

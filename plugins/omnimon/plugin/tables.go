@@ -133,7 +133,6 @@ func (r *run) settledTable() (*table.Table, error) {
 	b := table.NewBuilder(settledList)
 	x, reason := r.settled, "no epoch is settled"
 	if x == nil {
-		b.Bool("state/exact").Append(false)
 		b.Text("state/problem").Append(reason)
 		return b.Table()
 	}
@@ -141,11 +140,21 @@ func (r *run) settledTable() (*table.Table, error) {
 	of := r.epoch.Range(x.Epoch, x.Epoch)
 	of.Status, of.Problem = x.Status, alert.Clip(reason)
 	of.Append(b)
-	b.Bool("state/exact").Append(reason == "")
-	sure := r.doubt == ""
+	sure, quality := r.doubt == "", b.Text("state/quality")
 	known(b.Uint("state/lossy-flows"), x.LossyFlows, sure)
-	known(b.Uint("state/lost-packets"), x.LostPackets, sure)
+	b.Int("state/lost-packets").AppendIf(x.LostPackets, sure && x.LostPackets >= 0)
+	if sure {
+		quality.Append(string(exactIf(reason == "")))
+	}
 	return b.Table()
+}
+
+// exactIf is the quality of values that are exact or estimates.
+func exactIf(exact bool) sdk.Quality {
+	if exact {
+		return sdk.Exact
+	}
+	return sdk.Estimate
 }
 
 // status is the status of the results.
@@ -239,7 +248,12 @@ func (r *run) summaryTable(active, omitted uint64) (*table.Table, error) {
 	of := r.epoch.Range(r.epoch.Number, r.epoch.Number)
 	of.Status, of.Provisional, of.Problem = r.status(), r.provisional(), alert.Clip(cmp.Or(reason, r.pendingReason(true)))
 	of.Append(b)
-	b.Bool("state/exact").Append(reason == "" && !r.provisional())
+	b.Text("state/quality").Append(string(exactIf(reason == "")))
+	lost := exactIf(reason == "")
+	if reason == "" && r.provisional() {
+		lost = sdk.UpperBound
+	}
+	b.Text("state/lost-packets-quality").Append(string(lost))
 	hosts, switches, used, owned := 0, 0, uint64(0), uint64(0)
 	for i := range r.hosts {
 		if h := &r.hosts[i]; h.delivered {
@@ -270,7 +284,7 @@ func (r *run) summaryTable(active, omitted uint64) (*table.Table, error) {
 	one("inexact-flows", r.traffic.inexact)
 	one("lossy-flows", uint64(r.lossyFlows()))
 	one("unplaced-flows", uint64(unplaced))
-	one("lost-packets", r.traffic.lost)
+	b.Int("state/lost-packets").Append(int64(r.traffic.lost))
 	one("unknowns", uint64(unknowns))
 	one("determined", uint64(determined))
 	b.Float("state/determined-share").Append(share)
@@ -315,8 +329,8 @@ func (r *run) flowTable(flows []*published) (*table.Table, error) {
 		extremes = append(extremes, b.Uint("state/"+extremeName(e)))
 	}
 	received, bytes := b.Uint("state/received-packets"), b.Uint("state/received-bytes")
-	untagged, lost, duration := b.Uint("state/untagged-packets"), b.Uint("state/lost-packets"), b.Uint("state/duration")
-	provisional, exact, problem := b.Bool("state/provisional"), b.Bool("state/exact"), b.Text("state/problem")
+	untagged, lost, duration := b.Uint("state/untagged-packets"), b.Int("state/lost-packets"), b.Uint("state/duration")
+	quality, lostQuality, problem := b.Text("state/quality"), b.Text("state/lost-packets-quality"), b.Text("state/problem")
 	var text []byte
 	for _, f := range flows {
 		appendFlow(keys, f)
@@ -343,15 +357,59 @@ func (r *run) flowTable(flows []*published) (*table.Table, error) {
 		known(received, f.Sent[wire.Packets]-f.Lost[wire.Packets], isKnown)
 		known(bytes, f.Sent[wire.Bytes]-f.Lost[wire.Bytes], isKnown)
 		known(untagged, int64(f.Untagged.Packets), f.reason == "")
-		known(lost, f.Lost[wire.Packets], isKnown)
+		lost.AppendIf(f.Lost[wire.Packets], isKnown && f.Lost[wire.Packets] >= 0)
 		duration.Append(f.Age + 1)
 		waits := f.reason == "" && lacksPackets(&f.Flow)
-		provisional.Append(waits && r.provisional())
 		reason := cmp.Or(r.flowReason(f), r.pendingReason(waits))
-		exact.Append(reason == "")
+		if f.reason == "" {
+			quality.Append(string(r.sentQuality(&f.Flow)))
+		}
+		if isKnown {
+			lostQuality.Append(string(r.lostQuality(&f.Flow, waits)))
+		}
 		problem.AppendSome(alert.Clip(reason))
 	}
 	return b.Table()
+}
+
+// sentQuality is the quality of what the source of a flow sent.
+func (r *run) sentQuality(f *analysis.Flow) sdk.Quality {
+	least, _ := r.result.AtLeast(f)
+	switch {
+	case !r.exact() || !least:
+		return sdk.Estimate
+	case !r.result.AllSent(f):
+		return sdk.LowerBound
+	}
+	return sdk.Exact
+}
+
+// lostQuality is the quality of the lost packets of a flow: of those that are missing, waits, some
+// may be late, and it is not known whether packets without a header were lost.
+func (r *run) lostQuality(f *analysis.Flow, waits bool) sdk.Quality {
+	q := r.sentQuality(f)
+	switch {
+	case !waits || !r.provisional():
+		return q
+	case q == sdk.Exact:
+		return sdk.UpperBound
+	}
+	return sdk.Estimate
+}
+
+// passedQuality is the quality of the bounds of the packets of a flow that passed a place. Packets
+// that are missing may still pass.
+func (r *run) passedQuality(f *analysis.Flow, b analysis.Bounds) sdk.Quality {
+	least, most := r.result.AtLeast(f)
+	switch {
+	case !r.exact() || !least:
+		return sdk.Estimate
+	case !most || r.provisional() && lacksPackets(f):
+		return sdk.LowerBound
+	case !b.Exact() || !r.result.AllSent(f):
+		return sdk.Bounded
+	}
+	return sdk.Exact
 }
 
 func (r *run) hopTable(flows []*published) (*table.Table, error) {
@@ -359,7 +417,7 @@ func (r *run) hopTable(flows []*published) (*table.Table, error) {
 	keys, name := b.TextKey("flow"), b.TextKey("node")
 	position, link := b.Uint("state/position"), b.Text("state/link")
 	low, high, bytes := b.Uint("state/packets-low"), b.Uint("state/packets-high"), b.Uint("state/bytes")
-	determined, problem := b.Bool("state/determined"), b.Text("state/problem")
+	quality, problem := b.Text("state/quality"), b.Text("state/problem")
 	for _, f := range flows {
 		if f.reason != "" {
 			continue
@@ -381,7 +439,7 @@ func (r *run) hopTable(flows []*published) (*table.Table, error) {
 			known(low, least, true)
 			known(high, most+int64(f.Untagged.Packets), true)
 			known(bytes, size, exact && f.Untagged.Packets == 0)
-			determined.Append(reason == "" && least == most)
+			quality.Append(string(r.passedQuality(&f.Flow, analysis.Bounds{Low: least, High: most})))
 			problem.AppendSome(alert.Clip(reason))
 		}
 	}
@@ -418,8 +476,8 @@ func (r *run) lossTable() (*table.Table, error) {
 	b := r.builder(lossList)
 	keys, location := b.TextKey("flow"), b.TextKey("location")
 	kinds := b.Text("state/kind")
-	low, high, determined := b.Uint("state/lost-low"), b.Uint("state/lost-high"), b.Bool("state/determined")
-	bytes, provisional, problem := b.Uint("state/lost-bytes"), b.Bool("state/provisional"), b.Text("state/problem")
+	low, high, quality := lostBounds(b)
+	bytes, problem := b.Uint("state/lost-bytes"), b.Text("state/problem")
 	if r.result == nil {
 		return b.Table()
 	}
@@ -429,15 +487,26 @@ func (r *run) lossTable() (*table.Table, error) {
 		name, k := r.network.element(l.flow.Path, l.at)
 		location.Append(name)
 		kinds.Append(k)
-		known(low, l.Packets.Low, true)
-		known(high, l.Packets.High, true)
+		low.Append(max(l.Packets.Low, 0))
+		high.AppendIf(l.Packets.High, l.Packets.High >= 0)
 		reason := cmp.Or(r.sentReason(&published{Flow: l.flow.Flow}), r.pendingReason(true))
-		determined.Append(reason == "" && l.Packets.Exact())
+		q := r.lostQuality(&l.flow.Flow, true)
+		switch {
+		case q == sdk.UpperBound: // a late packet may have been lost at another place
+			q = sdk.Estimate
+		case q == sdk.Exact && !l.Packets.Exact():
+			q = sdk.Bounded
+		}
+		quality.Append(string(q))
 		known(bytes, l.Values[wire.Bytes], l.Exact)
-		provisional.Append(r.provisional())
 		problem.AppendSome(alert.Clip(reason))
 	}
 	return b.Table()
+}
+
+// lostBounds returns the columns of the bounds of lost packets and of their quality.
+func lostBounds(b *table.Builder) (low, high *table.IntAppender, quality *table.TextAppender) {
+	return b.Int("state/lost-packets-low"), b.Int("state/lost-packets-high"), b.Text("state/quality")
 }
 
 // loss is a loss of a flow with its position on the path.
@@ -470,10 +539,10 @@ func (r *run) losses() (out []loss, omitted int) {
 func (r *run) switchTable() (*table.Table, error) {
 	b := r.builder(switchList)
 	names := b.TextKey("node")
-	status, problem, exact := b.Text("state/status"), b.Text("state/problem"), b.Bool("state/exact")
-	packets, noHeader := b.Uint("state/packets"), b.Uint("state/no-header")
-	low, high, determined := b.Uint("state/lost-low"), b.Uint("state/lost-high"), b.Bool("state/determined")
-	lossy, provisional := b.Uint("state/lossy-flows"), b.Bool("state/provisional")
+	status, problem := b.Text("state/status"), b.Text("state/problem")
+	packets, noHeader, counted := b.Uint("state/packets"), b.Uint("state/no-header"), b.Text("state/packets-quality")
+	low, high, quality := lostBounds(b)
+	lossy := b.Uint("state/lossy-flows")
 	flows := make([]uint64, len(r.switches))
 	if r.result != nil {
 		for i := range r.result.Lossy {
@@ -497,20 +566,24 @@ func (r *run) switchTable() (*table.Table, error) {
 			status.Append(sdk.StatusLost.String())
 		}
 		problem.AppendSome(alert.Clip(s.problem))
-		exact.Append(s.delivered && s.problem == "" && r.exact() && !r.provisional())
+		switch {
+		case !s.delivered:
+		case s.problem == "" && r.exact() && r.provisional():
+			counted.Append(string(sdk.LowerBound))
+		default:
+			counted.Append(string(exactIf(s.problem == "" && r.exact())))
+		}
 		known(packets, int64(s.arrived), s.delivered)
 		known(noHeader, int64(s.noHeader), s.delivered)
-		r.bounds(low, high, determined, provisional, i)
+		r.bounds(low, high, quality, i)
 		lossy.Append(flows[i])
 	}
 	return b.Table()
 }
 
 // bounds appends the sum of losses at an element: switches, then links.
-func (r *run) bounds(low, high *table.UintAppender, determined, provisional *table.BoolAppender, element int) {
+func (r *run) bounds(low, high *table.IntAppender, quality *table.TextAppender, element int) {
 	if r.result == nil {
-		determined.Append(false)
-		provisional.Append(false)
 		return
 	}
 	lost, problem := analysis.Bounds{}, r.result.Elements[element]
@@ -522,31 +595,44 @@ func (r *run) bounds(low, high *table.UintAppender, determined, provisional *tab
 	} else {
 		lost = r.result.Links[element-n]
 	}
-	known(low, max(lost.Low, 0), true)
-	known(high, max(lost.High, 0), lost.High < analysis.Unlimited)
-	determined.Append(r.exact() && problem == "" && lost.Exact() && !r.provisional())
-	provisional.Append(r.provisional())
+	limited := lost.High < analysis.Unlimited
+	low.Append(max(lost.Low, 0))
+	high.AppendIf(max(lost.High, 0), limited)
+	q := sdk.Bounded
+	switch {
+	case !r.exact() || problem != "" || r.provisional():
+		q = sdk.Estimate
+	case lost.Exact():
+		q = sdk.Exact
+	case !limited:
+		q = sdk.LowerBound
+	}
+	quality.Append(string(q))
 }
 
 func (r *run) linkTable() (*table.Table, error) {
 	b := r.builder(linkList)
 	names := b.TextKey("link")
 	flows := b.Uint("state/flows")
-	packets, bytes, exact := b.Uint("state/packets"), b.Uint("state/bytes"), b.Bool("state/exact")
-	low, high, determined := b.Uint("state/lost-low"), b.Uint("state/lost-high"), b.Bool("state/determined")
-	provisional, problem := b.Bool("state/provisional"), b.Text("state/problem")
+	packets, bytes, load := b.Uint("state/packets"), b.Uint("state/bytes"), b.Text("state/packets-quality")
+	low, high, quality := lostBounds(b)
+	problem := b.Text("state/problem")
 	for i := range r.network.links {
-		l, load, reason := &r.network.links[i], &r.traffic.links[i], r.reason()
+		l, of, reason := &r.network.links[i], &r.traffic.links[i], r.reason()
 		if r.result != nil {
 			reason = r.linkReason(i)
 		}
 		names.Append(l.name)
-		flows.Append(load.flows)
-		packets.Append(load.packets)
-		bytes.Append(load.bytes)
-		exact.Append(reason == "")
+		flows.Append(of.flows)
+		packets.Append(of.packets)
+		bytes.Append(of.bytes)
+		if q := exactIf(reason == ""); reason == undetermined && !r.provisional() {
+			load.Append(string(sdk.UpperBound))
+		} else {
+			load.Append(string(q))
+		}
 		problem.AppendSome(alert.Clip(reason))
-		r.bounds(low, high, determined, provisional, len(r.switches)+i)
+		r.bounds(low, high, quality, len(r.switches)+i)
 	}
 	return b.Table()
 }
@@ -556,7 +642,7 @@ func (r *run) linkFlowTable() (*table.Table, error) {
 	names, keys := b.TextKey("link"), b.TextKey("flow")
 	rank := b.Uint("state/rank")
 	low, high, bytes := b.Uint("state/packets-low"), b.Uint("state/packets-high"), b.Uint("state/bytes")
-	determined := b.Bool("state/determined")
+	quality := b.Text("state/quality")
 	for i := range r.network.links {
 		for n, f := range r.traffic.links[i].top {
 			if r.settling && !lacksPackets(&f.Flow) {
@@ -569,7 +655,7 @@ func (r *run) linkFlowTable() (*table.Table, error) {
 			known(high, f.packets.High, true)
 			sure := r.exact() && !(r.provisional() && lacksPackets(&f.Flow))
 			known(bytes, f.bytes, f.exact && sure)
-			determined.Append(sure && r.result.AllSent(&f.Flow) && f.packets.Exact())
+			quality.Append(string(r.passedQuality(&f.Flow, f.packets)))
 		}
 	}
 	return b.Table()
@@ -578,7 +664,7 @@ func (r *run) linkFlowTable() (*table.Table, error) {
 func (r *run) hostTable() (*table.Table, error) {
 	b := table.NewBuilder(hostList)
 	names, number := b.TextKey("node"), b.Uint("state/number")
-	status, problem, exact := b.Text("state/status"), b.Text("state/problem"), b.Bool("state/exact")
+	status, problem, quality := b.Text("state/status"), b.Text("state/problem"), b.Text("state/quality")
 	flows, used, owned := b.Uint("state/flows"), b.Uint("state/mappings-used"), b.Uint("state/mappings-owned")
 	var counters []*table.UintAppender
 	for c := wire.Counter(0); c < wire.Counters; c++ {
@@ -597,7 +683,9 @@ func (r *run) hostTable() (*table.Table, error) {
 			status.Append(sdk.StatusLost.String())
 		}
 		problem.AppendSome(alert.Clip(h.problem))
-		exact.Append(h.delivered && h.problem == "" && r.exact())
+		if h.delivered {
+			quality.Append(string(exactIf(h.problem == "" && r.exact())))
+		}
 		known(flows, int64(h.flows), h.delivered)
 		known(used, int64(h.summary.MappingsUsed), h.delivered)
 		known(owned, int64(h.summary.MappingsOwned), h.delivered)

@@ -192,7 +192,7 @@ func (c *check) compare(first, last int64, inexact int, happened map[string]int6
 	}
 	found := 0
 	for e := first + 1; e <= last; e++ {
-		if r, ok := c.settled[e]; !ok || !r.Is("exact") {
+		if r, ok := c.settled[e]; !ok || r.Text("quality") != "EXACT" {
 			found++
 			fmt.Printf("epoch %d was settled: %v; problem: %v\n", e, ok, r["problem"])
 			expect(e < last, "the last epoch is not exact")
@@ -204,8 +204,9 @@ func (c *check) compare(first, last int64, inexact int, happened map[string]int6
 	lost := map[string]int64{}
 	for _, r := range c.losses {
 		if r.Number("epoch") > first {
-			lost[r.Text("location")] += r.Number("lost-low")
-			expect(r.Is("determined"), "loss of flow %s at %s is not determined", r.Text("flow"), r.Text("location"))
+			lost[r.Text("location")] += r.Number("lost-packets-low")
+			expect(r.Text("quality") == "EXACT", "loss of flow %s at %s is %s", r.Text("flow"), r.Text("location"),
+				r.Text("quality"))
 		}
 	}
 	var ofFlow int64

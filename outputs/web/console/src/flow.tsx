@@ -202,8 +202,12 @@ function Found({ live, lists, flow, watched }: { live: Live; lists: SchemaNode[]
   const rows = [...live.tree.rows.values()]
   const path = rows.map((r) => String(r.values.get('state/path') ?? '')).find(Boolean)
   // Several lists may have the same losses.
+  const known = (r: Row) => {
+    const quality = r.values.get('state/lost-packets-quality') ?? r.values.get('state/quality')
+    return quality === 'EXACT' || quality === 'LOWER_BOUND'
+  }
   const lossOf = (settled: boolean) =>
-    Math.max(0, ...rows.filter((r) => (r.values.get('state/provisional') !== true) === settled).map((r) => Number(r.values.get('state/lost-packets') ?? 0)))
+    Math.max(0, ...rows.filter((r) => known(r) === settled).map((r) => Number(r.values.get('state/lost-packets') ?? 0)))
   const lost = lossOf(true)
   const provisional = lossOf(false)
   return (

@@ -131,9 +131,9 @@ class Meters {
       d.load = (Number(result.values.get('state/bytes')) * 8) / this.epochSeconds
       d.time = result.time
     }
-    // What is provisional may be late, and the upper bound of a loss may be far off.
-    const lost = Number(result.values.get('state/lost-low') ?? NaN)
-    if (result.values.get('state/provisional') === true && lost > 0) d.provisional = lost
+    // What is an estimate may be late, and the upper bound of a loss may be far off.
+    const lost = Number(result.values.get('state/lost-packets-low') ?? NaN)
+    if (result.values.get('state/quality') === 'ESTIMATE' && lost > 0) d.provisional = lost
     else if (!Number.isNaN(lost)) d.lost = Math.max(Number.isNaN(d.lost) ? 0 : d.lost, lost)
     return d
   }
