@@ -123,6 +123,25 @@ const (
 	Estimate   Quality = "ESTIMATE"
 )
 
+// ExactIf is the quality of a value that is exact or an estimate.
+func ExactIf(exact bool) Quality {
+	if exact {
+		return Exact
+	}
+	return Estimate
+}
+
+// Plus returns the quality of the sum of two values, of which the second may be absent: "".
+func (q Quality) Plus(other Quality) Quality {
+	switch {
+	case q == Exact && other != "":
+		return other
+	case other == Exact, other == "", q == other:
+		return q
+	}
+	return Estimate
+}
+
 // Stats are measurements of the analysis of an epoch.
 type Stats struct {
 	Duration   time.Duration // duration of Analyze

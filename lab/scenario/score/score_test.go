@@ -69,14 +69,15 @@ func TestNothing(t *testing.T) {
 		want              float64
 		ok                bool
 	}{
-		"F1 of nothing":                   {F1, nil, nil, 1, true},
-		"error of a list without rows":    {RelativeError, nil, Rows{}, 0, true},
-		"error of a leaf not published":   {RelativeError, Rows{"": {}}, rows(map[string]float64{"": 3}), 0, false},
-		"error of a row not published":    {RelativeError, nil, rows(map[string]float64{"": 3}), 1, true},
-		"error of none found":             {FoundError, nil, rows(map[string]float64{"a": 3}), 0, false},
-		"distribution not published":      {WMRE, nil, rows(map[string]float64{"1": 3}), 0, false},
-		"share without a row":             {Share, nil, nil, 0, true},
-		"share of a row with a true leaf": {Share, rows(map[string]float64{"": 1}), nil, 1, true},
+		"F1 of nothing":                 {F1, nil, nil, 1, true},
+		"error of a list without rows":  {RelativeError, nil, Rows{}, 0, true},
+		"error of a leaf not published": {RelativeError, Rows{"": {}}, rows(map[string]float64{"": 3}), 0, false},
+		"error of a row not published":  {RelativeError, nil, rows(map[string]float64{"": 3}), 1, true},
+		"error of none found":           {FoundError, nil, rows(map[string]float64{"a": 3}), 0, false},
+		"distribution not published":    {WMRE, nil, rows(map[string]float64{"1": 3}), 0, false},
+		"share without a row":           {Share, nil, nil, 0, true},
+		"share of a complete row":       {Share, Rows{"": {Leaves: Leaves{"n": Text("COMPLETE")}}}, nil, 1, true},
+		"share of a partial row":        {Share, Rows{"": {Leaves: Leaves{"n": Text("PARTIAL")}}}, nil, 0, true},
 	} {
 		if got, ok := tt.stat(&m, tt.published, tt.actual); ok != tt.ok || got.Value != tt.want {
 			t.Errorf("%s: %v, %v; want %v, %v", name, got.Value, ok, tt.want, tt.ok)

@@ -295,7 +295,7 @@ func (a *analysis) measured() (*measured, error) {
 		e := &edgeState{hitters: r.count, counted: r.hhCounted,
 			sizes: sync.OnceValue(func() *estimate.Tail {
 				r.totals(a.config.Iterations)
-				t := r.sizes.tail()
+				t := r.sizes.Tail()
 				return &t
 			}), candidates: r.candidates(a.config.Iterations)}
 		for f := range families {
@@ -345,8 +345,8 @@ func (a *analysis) name() error {
 	return nil
 }
 
-// alike reports whether all edge switches counted the same epoch under the same attention. Otherwise
-// losses have no bounds.
+// alike reports whether all edge switches counted the same epoch under the same attention.
+// Otherwise losses have no bounds.
 func (a *analysis) alike() bool { return a.settled && a.warning == "" }
 
 // plan adds the plan with the next attention. It applies from epoch N + 2, the next epoch in the

@@ -34,12 +34,12 @@ func (r *reading) candidates(iterations int) func(x uint32) float64 {
 				above[i][v] /= float64(len(row))
 			}
 		}
-		for s, n := range r.sizes.small {
+		for s, n := range r.sizes.Small {
 			if n > 0 && s > 0 {
 				list = append(list, class{float64(s), n})
 			}
 		}
-		for _, s := range r.sizes.rest {
+		for _, s := range r.sizes.Rest {
 			list = append(list, class{float64(s), 1})
 		}
 		return list

@@ -7,6 +7,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/netsketch/netsketch/plugins/chamelemon/sizes"
 	"github.com/netsketch/netsketch/plugins/sdk"
 	"github.com/netsketch/netsketch/sketch/estimate"
 	"github.com/netsketch/netsketch/sketch/family"
@@ -56,7 +57,7 @@ type reading struct {
 	done    bool
 	packets uint64 // packets that entered; a lower bound if counters overflowed
 	exact   bool   // packets is exact
-	sizes   sizes
+	sizes   sizes.Sizes
 	flows   float64 // distinct flows by linear counting
 	counted bool    // flows is valid
 }
@@ -85,14 +86,6 @@ func newSizer(l *layout, th uint32, rows [2][]uint32) sizer {
 		s.has[f] = l.up[f] > 0
 	}
 	return s
-}
-
-// sizes is a distribution of flow sizes. The sizes in rest are larger than the sizes in small.
-type sizes struct {
-	small estimate.Distribution
-	rest  []uint64
-	ok    bool
-	exact bool // every flow was measured
 }
 
 // object returns an object's cells, or an error if their number or width is wrong. Read-out may pad
@@ -390,17 +383,17 @@ func (r *reading) totals(iterations int) {
 	}
 	from := uint32(1)
 	if d, err := (estimate.MRAC{Iterations: iterations, Overflow: r.full(0)}).Run(r.rows[0]); err == nil {
-		r.sizes.ok, from = true, min(r.full(0), to)
-		r.sizes.small = append(r.sizes.small, d[:min(int(from), len(d))]...)
+		r.sizes.OK, from = true, min(r.full(0), to)
+		r.sizes.Small = append(r.sizes.Small, d[:min(int(from), len(d))]...)
 	}
 	if from < to {
 		if d, err := estimate.Decompound(r.rows[1], from, to); err == nil {
-			r.sizes.ok = true
-			copy(d, r.sizes.small) // distribution of sizes below from
-			r.sizes.small = d
+			r.sizes.OK = true
+			copy(d, r.sizes.Small) // distribution of sizes below from
+			r.sizes.Small = d
 		}
 	}
-	r.sizes.rest = r.large(uint64(to))
+	r.sizes.Rest = r.large(uint64(to))
 }
 
 // fewest is the least number of packets of a flow whose size is taken from the HH part: with a Th
@@ -448,61 +441,6 @@ func (r *reading) exactSizes() bool {
 	if r.th != 1 || !r.decoded || !r.exact || sum != r.packets {
 		return false
 	}
-	r.flows, r.counted, r.sizes.ok, r.sizes.exact = float64(len(r.hitters)), true, true, true
-	r.sizes.small = make(estimate.Distribution, r.full(0))
-	for _, n := range r.hitters {
-		if n < int64(len(r.sizes.small)) {
-			r.sizes.small[n]++
-		} else {
-			r.sizes.rest = append(r.sizes.rest, uint64(n))
-		}
-	}
-	slices.Sort(r.sizes.rest) // so that sums do not depend on the map's order
+	r.flows, r.counted, r.sizes = float64(len(r.hitters)), true, sizes.Of(r.hitters, r.full(0))
 	return true
-}
-
-// tail returns the distribution as input of the control.
-func (s *sizes) tail() estimate.Tail {
-	var at, n []float64
-	for x, flows := range s.small {
-		if flows > 0 && x > 0 {
-			at, n = append(at, float64(x)), append(n, flows)
-		}
-	}
-	for _, x := range s.rest {
-		at, n = append(at, float64(x)), append(n, 1)
-	}
-	return estimate.NewTail(at, n)
-}
-
-// add adds another switch's flows: a flow enters at one switch.
-func (s *sizes) add(o *sizes) {
-	for len(s.small) < len(o.small) {
-		s.small = append(s.small, 0)
-	}
-	for x, n := range o.small {
-		s.small[x] += n
-	}
-	s.rest = append(s.rest, o.rest...)
-}
-
-// entropy is the entropy of the packets over the flows, in bits (§4.2).
-func (s *sizes) entropy() float64 {
-	total := s.small.Packets()
-	for _, x := range s.rest {
-		total += float64(x)
-	}
-	if total <= 0 {
-		return 0
-	}
-	sum := 0.0 // Σ n x log2 x
-	for x, n := range s.small {
-		if n > 0 && x > 1 {
-			sum += n * float64(x) * math.Log2(float64(x))
-		}
-	}
-	for _, x := range s.rest {
-		sum += float64(x) * math.Log2(float64(x))
-	}
-	return max(math.Log2(total)-sum/total, 0)
 }

@@ -9,6 +9,7 @@ import (
 
 	lab "github.com/netsketch/netsketch/internal/test/chamelemon"
 	"github.com/netsketch/netsketch/lab/traffic"
+	"github.com/netsketch/netsketch/plugins/chamelemon/sizes"
 )
 
 // TestSizes compares the published distribution of flow sizes and the entropy with the ground
@@ -16,13 +17,13 @@ import (
 func TestSizes(t *testing.T) {
 	t.Parallel()
 	for _, workload := range []string{"DCTCP", "CACHE", "VL2", "HADOOP"} {
-		sizes, err := traffic.Workload(workload)
+		of, err := traffic.Workload(workload)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, n := range []int{7500, 15_000, 22_500} { // flows in a network of a quarter of the paper's size
 			f := newSmall(t, uint64(n)+13, `{}`)
-			d := lab.Traffic{Sizes: sizes, Flows: n, Victims: 0.05, Loss: 0.05}
+			d := lab.Traffic{Sizes: of, Flows: n, Victims: 0.05, Loss: 0.05}
 			for range 5 {
 				f.play(f.bed.Flows(d))
 			}
@@ -41,7 +42,7 @@ func TestSizes(t *testing.T) {
 				got := reported[first]
 				diff += math.Abs(got - float64(want))
 				sum += (got + float64(want)) / 2
-				if want >= 500 && float(first) > single {
+				if want >= 500 && float(first) > sizes.Single {
 					worst = max(worst, got/float64(want), float64(want)/got)
 					line += fmt.Sprintf(" %s: %.0f of %d;", first, got, want)
 				}

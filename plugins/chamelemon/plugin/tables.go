@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/netsketch/netsketch/plugins/chamelemon/sizes"
 	"github.com/netsketch/netsketch/plugins/sdk"
 	"github.com/netsketch/netsketch/sketch/flow"
 	"github.com/netsketch/netsketch/yang/table"
@@ -41,7 +42,7 @@ type view struct {
 	covered float64 // share of the edge switches that delivered all cells
 	flows   float64
 	counted bool
-	sizes   sizes
+	sizes   sizes.Sizes
 	hitters []sized
 	changes []changed
 	problem string
@@ -64,17 +65,6 @@ type sized struct {
 	quality        sdk.Quality
 }
 
-// sum returns the quality of the sum of two numbers of packets; "" stands for no number.
-func sum(a, b sdk.Quality) sdk.Quality {
-	switch {
-	case a == sdk.Exact && b != "":
-		return b
-	case b == sdk.Exact, b == "", a == b:
-		return a
-	}
-	return sdk.Estimate
-}
-
 // changed is a flow with its packets in two epochs, and the least that it can have in each.
 type changed struct {
 	raw                     string
@@ -85,7 +75,7 @@ type changed struct {
 
 func (c changed) by() uint64 { return max(c.before, c.after) - min(c.before, c.after) }
 
-// low and high are bounds of the difference, whatever collisions added to the classifier's counters.
+// low and high are bounds of the difference, whatever collisions added to the classifier.
 func (c changed) low() int64  { return int64(c.leastAfter) - int64(c.before) }
 func (c changed) high() int64 { return int64(c.after) - int64(c.leastBefore) }
 
@@ -121,35 +111,35 @@ func (a *analysis) views() []*view {
 				continue // below the threshold even if all edge switches counted the same
 			}
 			of := hitters[h.raw]
-			hitters[h.raw] = sized{h.raw, of.packets + h.packets, of.least + h.least, sum(h.quality, of.quality)}
+			hitters[h.raw] = sized{h.raw, of.packets + h.packets, of.least + h.least, h.quality.Plus(of.quality)}
 		}
 		for _, c := range v.changes {
 			of := changes[c.raw]
 			changes[c.raw] = changed{c.raw, of.before + c.before, of.after + c.after, of.leastBefore + c.leastBefore,
-				of.leastAfter + c.leastAfter, sum(c.quality, of.quality)}
+				of.leastAfter + c.leastAfter, c.quality.Plus(of.quality)}
 		}
 		all.empty = false
 		all.whole, all.decoded = all.whole && v.whole, all.decoded && v.decoded
-		all.quality = sum(v.quality, all.quality)
+		all.quality = v.quality.Plus(all.quality)
 		if v.whole {
 			delivered++
 		}
 		all.packets, all.flows, all.counted = all.packets+v.packets, all.flows+v.flows, all.counted && v.counted
 		all.compare = all.compare && v.compare
 		all.high, all.before = max(all.high, v.high), max(all.before, v.before)
-		all.sizes.ok = v.sizes.ok && (all.sizes.ok || first)
-		all.sizes.exact = v.sizes.exact && (all.sizes.exact || first)
-		all.sizes.add(&v.sizes)
+		all.sizes.OK = v.sizes.OK && (all.sizes.OK || first)
+		all.sizes.Exact = v.sizes.Exact && (all.sizes.Exact || first)
+		all.sizes.Add(&v.sizes)
 		first = false
 		out = append(out, v)
 	}
 	all.covered = float64(delivered) / float64(max(len(a.b.edges), 1))
 	if a.b.problem != "" { // packets that enter elsewhere are missing
-		all.quality = sum(sdk.LowerBound, all.quality)
+		all.quality = sdk.LowerBound.Plus(all.quality)
 	}
 	if len(absent) > 0 {
 		all.whole, all.compare = false, false
-		all.quality = sum(sdk.LowerBound, all.quality)
+		all.quality = sdk.LowerBound.Plus(all.quality)
 		all.problem = "no data of " + strings.Join(absent, ", ")
 	}
 	all.hitters = slices.Collect(maps.Values(hitters))
@@ -185,7 +175,7 @@ func (a *analysis) changes(v *view, r *reading) {
 	add := func(raw string) {
 		x, leastX, q := before.size([]byte(raw))
 		y, leastY, to := r.size([]byte(raw))
-		v.changes = append(v.changes, changed{raw, x, y, leastX, leastY, sum(to, q)})
+		v.changes = append(v.changes, changed{raw, x, y, leastX, leastY, to.Plus(q)})
 	}
 	for raw := range r.hitters {
 		add(raw)
@@ -324,8 +314,8 @@ func (a *analysis) summaryTable(views []*view) (*table.Table, error) {
 		packetsQuality.Append(string(v.quality))
 		estimated(flows, v.flows, v.counted)
 		quality.Append(string(v.sizesQuality(a)))
-		if v.sizes.ok {
-			entropy.Append(table.Decimal(v.sizes.entropy(), 6))
+		if v.sizes.OK {
+			entropy.Append(table.Decimal(v.sizes.Entropy(), 6))
 		}
 		estimated(hitters, float64(len(v.hitters)), v.decoded)
 		estimated(changes, float64(len(v.changes)), v.compare)
@@ -357,10 +347,7 @@ func (a *analysis) summaryTable(views []*view) (*table.Table, error) {
 
 // sizesQuality is the quality of the number of flows, and of what follows from their sizes.
 func (v *view) sizesQuality(a *analysis) sdk.Quality {
-	if v.sizes.exact && v.quality == sdk.Exact && a.settled {
-		return sdk.Exact
-	}
-	return sdk.Estimate
+	return sdk.ExactIf(v.sizes.Exact && v.quality == sdk.Exact && a.settled)
 }
 
 // statusOf returns the status of the results of a switch or of the network, and why it is not
@@ -467,52 +454,25 @@ func bounds(q sdk.Quality) sdk.Quality {
 	return q
 }
 
-// single is the largest size with its own range; the ranges above double.
-const single = 32
-
 func (a *analysis) rangeTable(views []*view) (*table.Table, error) {
 	b := table.NewBuilder(rangeList)
 	node, lower, upper, flows := b.TextKey("node"), b.UintKey("lower"), b.Uint("state/upper"), b.Float("state/flows")
 	quality := b.Text("state/quality")
 	for _, v := range views {
-		if !v.sizes.ok {
+		if !v.sizes.OK {
 			continue
 		}
-		n := make(map[uint64]float64) // numbers of flows by the range's first size
-		for x, f := range v.sizes.small {
-			if x > 0 {
-				first, _ := rangeOf(uint64(x))
-				n[first] += f
-			}
-		}
-		for _, x := range v.sizes.rest {
-			first, _ := rangeOf(x)
-			n[first]++
-		}
-		for _, first := range slices.Sorted(maps.Keys(n)) {
-			if f := table.Decimal(n[first], 3); f > 0 {
-				_, last := rangeOf(first)
+		for _, x := range v.sizes.Ranges() {
+			if f := table.Decimal(x.Flows, 3); f > 0 {
 				node.Append(v.device)
-				lower.Append(first)
-				upper.Append(last)
+				lower.Append(x.First)
+				upper.Append(x.Last)
 				flows.Append(f)
 				quality.Append(string(v.sizesQuality(a)))
 			}
 		}
 	}
 	return b.Table()
-}
-
-// rangeOf returns the range of sizes that x is in.
-func rangeOf(x uint64) (first, last uint64) {
-	if x <= single {
-		return x, x
-	}
-	first, last = single+1, 2*single
-	for x > last && last < 1<<62 {
-		first, last = last+1, 2*last
-	}
-	return first, last
 }
 
 func (a *analysis) attentionTable() (*table.Table, error) {
@@ -587,11 +547,8 @@ func (a *analysis) encoderTable() (*table.Table, error) {
 		memory.Append(uint64(arrays * width * a.b.layout.words[f] * 4))
 		estimated(flows, n.flows, known)
 		load.AppendIf(table.Decimal(n.flows/buckets(width), 6), known && width > 0)
-		switch {
-		case n.decoded && known:
-			quality.Append(string(sdk.Exact))
-		case known:
-			quality.Append(string(sdk.Estimate))
+		if known {
+			quality.Append(string(sdk.ExactIf(n.decoded)))
 		}
 	}
 	if len(a.b.edges) == 0 {

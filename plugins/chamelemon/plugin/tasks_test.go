@@ -11,6 +11,7 @@ import (
 
 	lab "github.com/netsketch/netsketch/internal/test/chamelemon"
 	"github.com/netsketch/netsketch/lab/traffic"
+	"github.com/netsketch/netsketch/plugins/chamelemon/sizes"
 	"github.com/netsketch/netsketch/plugins/sdk"
 )
 
@@ -31,17 +32,17 @@ const heavy = 60 // packets
 func truthOf(before, after []lab.Flow, edge int) totals {
 	x := totals{hitters: make(map[string]int64), changes: make(map[string][2]int64), byRange: make(map[string]int64),
 		sizes: make(map[string]int64)}
-	sizes := make(map[string][2]int64)
+	packets := make(map[string][2]int64)
 	for k, flows := range [][]lab.Flow{before, after} {
 		for i := range flows {
 			if f := &flows[i]; edge < 0 || f.Entry == edge {
-				n := sizes[f.Key.String()]
+				n := packets[f.Key.String()]
 				n[k] += f.Packets
-				sizes[f.Key.String()] = n
+				packets[f.Key.String()] = n
 			}
 		}
 	}
-	for key, n := range sizes {
+	for key, n := range packets {
 		if d := n[1] - n[0]; max(d, -d) > heavy {
 			x.changes[key] = n
 		}
@@ -51,7 +52,7 @@ func truthOf(before, after []lab.Flow, edge int) totals {
 		x.flows++
 		x.packets += n[1]
 		x.sizes[key] = n[1]
-		first, _ := rangeOf(uint64(n[1]))
+		first, _ := sizes.RangeOf(uint64(n[1]))
 		x.byRange[strconv.FormatUint(first, 10)]++
 		if n[1] >= heavy {
 			x.hitters[key] = n[1]

@@ -369,7 +369,7 @@ func (r *run) queryTable(answers []*answer) (*table.Table, error) {
 		status.Append(a.status())
 		problem.AppendSome(alert.Clip(cmp.Or(a.problem, a.inexact)))
 		if a.problem == "" && !a.waiting {
-			quality.Append(string(exactIf(a.inexact == "")))
+			quality.Append(string(sdk.ExactIf(a.inexact == "")))
 		}
 		if a.client {
 			source.Append("CLIENT")

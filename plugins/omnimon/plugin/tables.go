@@ -144,17 +144,9 @@ func (r *run) settledTable() (*table.Table, error) {
 	known(b.Uint("state/lossy-flows"), x.LossyFlows, sure)
 	b.Int("state/lost-packets").AppendIf(x.LostPackets, sure && x.LostPackets >= 0)
 	if sure {
-		quality.Append(string(exactIf(reason == "")))
+		quality.Append(string(sdk.ExactIf(reason == "")))
 	}
 	return b.Table()
-}
-
-// exactIf is the quality of values that are exact or estimates.
-func exactIf(exact bool) sdk.Quality {
-	if exact {
-		return sdk.Exact
-	}
-	return sdk.Estimate
 }
 
 // status is the status of the results.
@@ -248,8 +240,8 @@ func (r *run) summaryTable(active, omitted uint64) (*table.Table, error) {
 	of := r.epoch.Range(r.epoch.Number, r.epoch.Number)
 	of.Status, of.Provisional, of.Problem = r.status(), r.provisional(), alert.Clip(cmp.Or(reason, r.pendingReason(true)))
 	of.Append(b)
-	b.Text("state/quality").Append(string(exactIf(reason == "")))
-	lost := exactIf(reason == "")
+	b.Text("state/quality").Append(string(sdk.ExactIf(reason == "")))
+	lost := sdk.ExactIf(reason == "")
 	if reason == "" && r.provisional() {
 		lost = sdk.UpperBound
 	}
@@ -571,7 +563,7 @@ func (r *run) switchTable() (*table.Table, error) {
 		case s.problem == "" && r.exact() && r.provisional():
 			counted.Append(string(sdk.LowerBound))
 		default:
-			counted.Append(string(exactIf(s.problem == "" && r.exact())))
+			counted.Append(string(sdk.ExactIf(s.problem == "" && r.exact())))
 		}
 		known(packets, int64(s.arrived), s.delivered)
 		known(noHeader, int64(s.noHeader), s.delivered)
@@ -626,7 +618,7 @@ func (r *run) linkTable() (*table.Table, error) {
 		flows.Append(of.flows)
 		packets.Append(of.packets)
 		bytes.Append(of.bytes)
-		if q := exactIf(reason == ""); reason == undetermined && !r.provisional() {
+		if q := sdk.ExactIf(reason == ""); reason == undetermined && !r.provisional() {
 			load.Append(string(sdk.UpperBound))
 		} else {
 			load.Append(string(q))
@@ -684,7 +676,7 @@ func (r *run) hostTable() (*table.Table, error) {
 		}
 		problem.AppendSome(alert.Clip(h.problem))
 		if h.delivered {
-			quality.Append(string(exactIf(h.problem == "" && r.exact())))
+			quality.Append(string(sdk.ExactIf(h.problem == "" && r.exact())))
 		}
 		known(flows, int64(h.flows), h.delivered)
 		known(used, int64(h.summary.MappingsUsed), h.delivered)
