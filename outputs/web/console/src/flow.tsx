@@ -5,7 +5,7 @@
 import { useEffect, useMemo, useState } from 'preact/hooks'
 import { go, href, State, useApp, useLive, useRows } from './app'
 import { Details } from './details'
-import type { Live } from './live'
+import type { Live, Row } from './live'
 import { columnsOf } from './plugin'
 import { above, entryPath, flowKeys, keyLeaf, switchKey, tables, type SchemaNode } from './schema'
 import { Table } from './table'
