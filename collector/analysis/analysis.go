@@ -153,6 +153,7 @@ type Component struct {
 	started  bool             // guarded by changing
 	host     *pluginhost.Host // nil with Dependencies.Launch
 	interest func()           // ends the store's callbacks
+	types    nodeTypes
 
 	mu       sync.Mutex
 	cfg      Config

@@ -6,6 +6,7 @@ package analysis
 
 import (
 	"slices"
+	"sync"
 
 	"github.com/netsketch/netsketch/plugins/sdk"
 )
@@ -16,6 +17,30 @@ func (p *plugin) network() sdk.Network {
 	cfg := p.config()
 	n.Devices = slices.DeleteFunc(n.Devices, func(d sdk.Device) bool { return !cfg.Selects(d.Name) })
 	return n
+}
+
+// nodeTypes are the types of the nodes of a version of the network.
+type nodeTypes struct {
+	sync.Mutex
+	version uint64
+	of      map[string]string
+}
+
+// nodeType returns the type of a node in /topology, "" if it is not there.
+func (c *Component) nodeType(node string) string {
+	c.types.Lock()
+	defer c.types.Unlock()
+	if v := c.deps.Network.Version(); c.types.of == nil || c.types.version != v {
+		c.types.version, c.types.of = v, map[string]string{"network": "NETWORK"}
+		n := c.deps.Network.Model()
+		for i := range n.Devices {
+			c.types.of[n.Devices[i].Name] = "SWITCH"
+		}
+		for i := range n.Hosts {
+			c.types.of[n.Hosts[i].Name] = "HOST"
+		}
+	}
+	return c.types.of[node]
 }
 
 // bindings returns the objects that the plugin reads, by device. The map must not be changed.
