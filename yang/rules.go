@@ -43,7 +43,10 @@ func (s *Schema) CheckResults(path string) error {
 //   - a leaf of an entry is neither a key nor in or below a container state or config;
 //   - a leaf is named like a node or link and is no reference into the list of nodes or links;
 //   - a reference to a node is not named node, or SOMETHING-node, as in the lists of all plugins;
-//   - a leaf of an entry has the number of its epoch, so that each row changes in every epoch.
+//   - a leaf of an entry has the number of its epoch, so that each row changes in every epoch;
+//   - a leaf is named like one of a grouping of netsketch-results and has another type or unit, a list
+//     of alerts lacks leaves of the grouping alert, or a boolean or a share says in words of its own
+//     how good values are.
 func (s *Schema) Warnings(module string) []string {
 	var out []string
 	warn := func(n *Node, text string, args ...any) {
@@ -113,11 +116,59 @@ func (s *Schema) checkLeaf(n *Node, warn func(n *Node, text string, args ...any)
 				"is the end of its epoch, and a container summary with the grouping range of netsketch-results has the number")
 		}
 	}
+	if holder.Name == "state" && !n.Config {
+		checkGroupings(n, warn)
+	}
 	switch {
 	case holder.Name != "config" && holder.Name != "state":
 		warn(n, "is neither a key nor in a container state")
 	case n.Config != (holder.Name == "config"):
 		warn(n, "has the config statement %v in a container %s", n.Config, holder.Name)
+	}
+}
+
+// grouped are the leaves of groupings of netsketch-results, with the name of the type, or its base for
+// a type without a name of its own, and the units.
+var grouped = map[string]struct{ grouping, of, units string }{
+	"quality":           {"quality", "quality", ""},
+	"coverage":          {"coverage", "share", "share"},
+	"confidence":        {"confidence", "share", "share"},
+	"packets-low":       {"packets-bounds", "uint64", "packets"},
+	"packets-high":      {"packets-bounds", "uint64", "packets"},
+	"lost-packets":      {"lost-packets", "int64", "packets"},
+	"lost-packets-low":  {"lost-packets-bounds", "int64", "packets"},
+	"lost-packets-high": {"lost-packets-bounds", "int64", "packets"},
+	"latency-avg":       {"latency", "nanoseconds", "nanoseconds"},
+	"latency-min":       {"latency", "nanoseconds", "nanoseconds"},
+	"latency-max":       {"latency", "nanoseconds", "nanoseconds"},
+	"flow":              {"flow-ref", "flow-key", ""},
+	"severity":          {"alert", "enumeration", ""},
+}
+
+// alertLeaves are leaves of the grouping alert that clients need.
+var alertLeaves = []string{"location", "kind", "active", "severity", "since-epoch", "last-change", "count"}
+
+// checkGroupings warns of a leaf of results that has another form than in netsketch-results.
+func checkGroupings(n *Node, warn func(n *Node, text string, args ...any)) {
+	t := n.Leaf.Type
+	if g, ok := grouped[n.Name]; ok && (t.Name != g.of || n.Leaf.Units != g.units) {
+		warn(n, "is not the leaf of this name of netsketch-results; use its grouping %s", g.grouping)
+	}
+	if strings.HasSuffix(n.Name, "-quality") && t.Name != "quality" {
+		warn(n, "has another type than the quality of netsketch-results")
+	}
+	words := []string{"exact", "inexact", "determined", "certain", "valid", "decoded", "settled", "provisional", "received"}
+	last := n.Name[strings.LastIndexByte(n.Name, '-')+1:]
+	if (t.Base == Boolean || t.Name == "share") && slices.Contains(words, last) {
+		warn(n, "says in a word of its own how good values are; use the groupings quality, coverage and confidence of "+
+			"netsketch-results")
+	}
+	if list := n.Parent.Parent; n.Name == "kind" && list.Kind == ListNode && list.Name == "alert" {
+		for _, name := range alertLeaves {
+			if n.Parent.Child(name) == nil {
+				warn(list, "has no leaf %s; use the grouping alert of netsketch-results", name)
+			}
+		}
 	}
 }
 

@@ -128,11 +128,18 @@ func TestBrokenRules(t *testing.T) {
         leaf one { type union { type uint8; type enumeration { enum NO-DASH; } } description "d"; }
       }
       leaf other { type string; description "d"; }
+      container found { description "d"; container state { description "d";
+        leaf exact { type boolean; description "d"; }
+        leaf quality { type string; description "d"; }
+        leaf lost-packets { type uint64; units "packets"; description "d"; } } }
       container values { description "d"; container state { description "d";
         leaf switch { type string; description "d"; } container more { description "d";
           leaf deep { type string; description "d"; } }
         leaf sender { type t:node-ref; description "d"; } } }
     }
+    list alert { key "kind"; description "d";
+      leaf kind { type leafref { path "../state/kind"; } description "d"; }
+      container state { description "d"; leaf kind { type string; description "d"; } } }
     list early { key "first-epoch"; description "d";
       leaf first-epoch { type leafref { path "../state/first-epoch"; } description "d"; }
       container state { description "d"; leaf first-epoch { type uint64; units "epoch"; description "d"; } } }
@@ -147,6 +154,9 @@ func TestBrokenRules(t *testing.T) {
 	}
 	const list, row = "/bad:bad/Row_s", " /bad:bad/Row_s"
 	place := func(line, column int) string { return fmt.Sprintf("plugin bad: bad.yang:%d:%d:", line, column) }
+	alert := func(leaf string) string {
+		return place(28, 5) + " /bad:bad/alert has no leaf " + leaf + "; use the grouping alert of netsketch-results"
+	}
 	s := load("config false;", `key "id";`)
 	if err := s.CheckResults(list); err != nil {
 		t.Error(err)
@@ -154,6 +164,12 @@ func TestBrokenRules(t *testing.T) {
 	want := []string{
 		place(7, 5) + row + " is not in lower case with dashes",
 		place(10, 7) + row + "/id is a key and no leafref to a leaf in the state of its entry",
+		place(20, 9) + row + "/found/state/exact says in a word of its own how good values are; use the groupings " +
+			"quality, coverage and confidence of netsketch-results",
+		place(22, 9) + row + "/found/state/lost-packets is not the leaf of this name of netsketch-results; use its " +
+			"grouping lost-packets",
+		place(21, 9) + row + "/found/state/quality is not the leaf of this name of netsketch-results; use its grouping " +
+			"quality",
 		place(18, 7) + row + "/other is neither a key nor in a container state",
 		place(13, 9) + row + "/state/epoch changes in each epoch, so that subscribers on change get each row " +
 			"in each epoch; " +
@@ -163,18 +179,20 @@ func TestBrokenRules(t *testing.T) {
 		place(12, 9) + row + "/state/n has no description",
 		place(12, 9) + row + "/state/n is a number without units",
 		place(16, 9) + row + "/state/one has the value NO-DASH, which is not in upper case with underscores",
-		place(22, 9) + row + "/values/state/sender names a node; call it node, or sender-node, as in the lists of all " +
+		place(26, 9) + row + "/values/state/sender names a node; call it node, or sender-node, as in the lists of all " +
 			"plugins",
-		place(20, 9) + row + "/values/state/switch has the name of one of device, switch, host, node, link, and is no " +
+		place(24, 9) + row + "/values/state/switch has the name of one of device, switch, host, node, link, and is no " +
 			"leafref into /topology; use the type ns-topo:node-ref or ns-topo:link-ref of netsketch-topology",
-		place(26, 42) + " /bad:bad/early/state/first-epoch is a key, so that each epoch has new rows, and databases new " +
+		alert("location"), alert("active"), alert("severity"), alert("since-epoch"), alert("last-change"),
+		alert("count"),
+		place(33, 42) + " /bad:bad/early/state/first-epoch is a key, so that each epoch has new rows, and databases new " +
 			"series; use a key that stays, such as the age",
 	}
 	if diff := cmp.Diff(want, s.Warnings("bad")); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	for _, tt := range []struct{ config, key, want string }{
-		{"", `key "id";`, "yang: " + place(18, 7) + row + "/other is configuration"},
+		{"", `key "id";`, "yang: " + place(20, 9) + row + "/found/state/exact is configuration"},
 		{"config false;", "", "yang: " + place(7, 5) + row + " has no key"},
 	} {
 		if err := load(tt.config, tt.key).CheckResults(list); err == nil || !strings.HasPrefix(err.Error(), tt.want) {
