@@ -22,7 +22,7 @@ func ours(t *testing.T) *yang.Schema {
 	t.Helper()
 	modules := yangtest.Modules()
 	for _, file := range []string{"../examples/plugin-hello/acme-hello.yang", "../lab/faults/acme-faulty.yang",
-		"../examples/plugin-python/busiest/acme-busiest.yang"} {
+		"../examples/plugin-python/busiest/acme-busiest.yang", "../examples/cocosketch/acme-cocosketch.yang"} {
 		text, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)

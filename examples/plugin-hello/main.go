@@ -70,6 +70,7 @@ func (p *plugin) Analyze(_ context.Context, epoch *sdk.Epoch) (*sdk.Results, err
 	b := table.NewBuilder(list)
 	device, object := b.TextKey("node"), b.TextKey("object")
 	cells, used, fill := b.Uint("state/cells"), b.Uint("state/used-cells"), b.Float("state/fill")
+	quality := b.Text("state/quality")
 	for _, d := range epoch.Devices {
 		for _, array := range d.Objects {
 			count := 0
@@ -83,6 +84,7 @@ func (p *plugin) Analyze(_ context.Context, epoch *sdk.Epoch) (*sdk.Results, err
 			cells.Append(uint64(array.Len()))
 			used.Append(uint64(count))
 			fill.Append(float64(count) / float64(max(array.Len(), 1)))
+			quality.Append(string(sdk.Exact)) // all cells of the array are there
 		}
 	}
 	results := &sdk.Results{}
