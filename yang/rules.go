@@ -44,9 +44,9 @@ func (s *Schema) CheckResults(path string) error {
 //   - a leaf is named like a node or link and is no reference into the list of nodes or links;
 //   - a reference to a node is not named node, or SOMETHING-node, as in the lists of all plugins;
 //   - a leaf of an entry has the number of its epoch, so that each row changes in every epoch;
-//   - a leaf is named like one of a grouping of netsketch-results and has another type or unit, a list
-//     of alerts lacks leaves of the grouping alert, or a boolean or a share says in words of its own
-//     how good values are.
+//   - a leaf is named like one of a grouping of netsketch-results and has another type or unit, a
+//     list of alerts lacks leaves of the grouping alert, or a boolean or a share says in words of its
+//     own how good values are.
 func (s *Schema) Warnings(module string) []string {
 	var out []string
 	warn := func(n *Node, text string, args ...any) {
@@ -127,8 +127,8 @@ func (s *Schema) checkLeaf(n *Node, warn func(n *Node, text string, args ...any)
 	}
 }
 
-// grouped are the leaves of groupings of netsketch-results, with the name of the type, or its base for
-// a type without a name of its own, and the units.
+// grouped are the leaves of groupings of netsketch-results, with the name of the type, or its base
+// for a type without a name of its own, and the units.
 var grouped = map[string]struct{ grouping, of, units string }{
 	"quality":           {"quality", "quality", ""},
 	"coverage":          {"coverage", "share", "share"},

@@ -50,10 +50,10 @@ func TestQueryText(t *testing.T) {
 	publish := func(epoch uint64, results ...string) {
 		t.Helper()
 		b := table.NewBuilder("/netsketch-omnimon:omnimon/queries/query")
-		name, number, exact := b.TextKey("name"), b.Uint("state/last-epoch"), b.Bool("state/exact")
+		name, number, quality := b.TextKey("name"), b.Uint("state/last-epoch"), b.Text("state/quality")
 		name.Append("q-1")
 		number.Append(epoch)
-		exact.Append(true)
+		quality.Append("EXACT")
 		queries, err := b.Table()
 		if err != nil {
 			t.Fatal(err)

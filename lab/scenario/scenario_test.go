@@ -65,6 +65,13 @@ func check(t *testing.T, r *scenario.Report, epochs int) {
 	}
 	if !r.OK {
 		t.Error("the report is not ok")
+		for i := range r.Epochs {
+			for name, o := range r.Epochs[i].Results {
+				if len(o.FalseClaims) > 0 {
+					t.Logf("%s in epoch %d of the run: %s", name, i+1, strings.Join(o.FalseClaims[:min(len(o.FalseClaims), 5)], "\n"))
+				}
+			}
+		}
 	}
 }
 

@@ -7,6 +7,7 @@ package omnimon
 
 import (
 	"maps"
+	"math"
 	"net/netip"
 	"slices"
 	"strings"
@@ -173,6 +174,16 @@ func tables(e *score.Epoch) score.Tables {
 			"received-packets": score.Number(received.Packets), "received-bytes": score.Number(received.Bytes),
 			"lost-packets": score.Number(byFlow[k])})
 	}
+	for key, row := range e.Published[flows][network] {
+		if untagged, _ := row.Number("untagged-packets"); untagged > 0 {
+			of := t.Rows(flows, network)[key]
+			if of == nil {
+				of = t.Rows(flows, network).Add(key, score.Leaves{})
+				of.Optional = true
+			}
+			of.Leaves["packets"], of.Leaves["bytes"] = unknown, unknown
+		}
+	}
 	for h, n := range j.Entered {
 		t.Rows(hops, network).Add(h.Flow.String()+"/"+h.Switch, score.Leaves{
 			"position": score.Number(uint64(h.Number) + 1), "bytes": score.Number(n.Bytes),
@@ -226,23 +237,37 @@ func linkFlows(e *score.Epoch, out score.Rows, network score.View) {
 	for l, n := range j.Lost {
 		sent[l] += n.Packets
 	}
+	lost := map[flow.Key]uint64{}
+	for l, n := range j.Lost {
+		lost[l.Flow] += n.Packets
+	}
 	for l, n := range sent {
 		out.Add(l.Flow.String()+"/"+l.Element, score.Leaves{"packets": score.Number(n),
 			"packets-low": score.Number(n), "packets-high": score.Number(n)}).Optional = true
 	}
 	for key := range e.Published[linkRows][network] {
-		k, _, _ := strings.Cut(key, "/")
-		row := e.Published[flows][network][k]
-		if untagged, ok := row.Number("untagged-packets"); !ok || untagged > 0 {
-			of := out[key]
-			if of == nil {
-				of = out.Add(key, score.Leaves{})
-				of.Optional = true
-			}
+		text, _, _ := strings.Cut(key, "/")
+		k, _ := flow.Parse(flow.FiveTuple, text)
+		untagged, listed := e.Published[flows][network][text].Number("untagged-packets")
+		without := !listed || untagged > 0
+		onTheWay := j.Sent[k].Packets != j.Received[k].Packets+lost[k] // packets are on their way
+		if !without && !onTheWay {
+			continue
+		}
+		of := out[key]
+		if of == nil {
+			of = out.Add(key, score.Leaves{})
+			of.Optional = true
+		}
+		if of.Leaves["packets"] = unknown; without {
 			of.Leaves[untracked] = score.Number(1)
 		}
 	}
 }
+
+// unknown is a true value that the ground truth does not have: packets without a header, and packets
+// on their way. No bound contradicts it, and no exact value is right.
+var unknown = score.Number(math.NaN())
 
 // untracked marks a flow that sent packets without a header, which the ground truth lacks, or that
 // may have sent some, because the results do not list it.
