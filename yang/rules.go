@@ -45,8 +45,8 @@ func (s *Schema) CheckResults(path string) error {
 //   - a reference to a node is not named node, or SOMETHING-node, as in the lists of all plugins;
 //   - a leaf of an entry has the number of its epoch, so that each row changes in every epoch;
 //   - a leaf is named like one of a grouping of netsketch-results and has another type or unit, a
-//     list of alerts lacks leaves of the grouping alert, or a boolean or a share says in words of its
-//     own how good values are.
+//     list of alerts lacks leaves of the grouping alert, or a boolean or a share says in words of
+//     its own how good values are.
 func (s *Schema) Warnings(module string) []string {
 	var out []string
 	warn := func(n *Node, text string, args ...any) {

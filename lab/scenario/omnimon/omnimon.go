@@ -265,8 +265,8 @@ func linkFlows(e *score.Epoch, out score.Rows, network score.View) {
 	}
 }
 
-// unknown is a true value that the ground truth does not have: packets without a header, and packets
-// on their way. No bound contradicts it, and no exact value is right.
+// unknown is a true value that the ground truth does not have: packets without a header, and
+// packets on their way. No bound contradicts it, and no exact value is right.
 var unknown = score.Number(math.NaN())
 
 // untracked marks a flow that sent packets without a header, which the ground truth lacks, or that
