@@ -157,7 +157,8 @@ func checkGroupings(n *Node, warn func(n *Node, text string, args ...any)) {
 	if strings.HasSuffix(n.Name, "-quality") && t.Name != "quality" {
 		warn(n, "has another type than the quality of netsketch-results")
 	}
-	words := []string{"exact", "inexact", "determined", "certain", "valid", "decoded", "settled", "provisional", "received"}
+	words := []string{"exact", "inexact", "determined", "certain", "valid", "decoded", "settled",
+		"provisional", "received"}
 	last := n.Name[strings.LastIndexByte(n.Name, '-')+1:]
 	if (t.Base == Boolean || t.Name == "share") && slices.Contains(words, last) {
 		warn(n, "says in a word of its own how good values are; use the groupings quality, coverage and confidence of "+

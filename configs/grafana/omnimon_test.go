@@ -59,8 +59,10 @@ func (s *sample) omnimon(n uint64) {
 	type m = map[string]string
 	one("alerts/alert", m{"location": "spine1", "kind": "PACKETS_LOST"}, []string{"since-epoch", "count"},
 		m{"active": "true", "severity": "MAJOR", "text": "it lost 5 packets"})
-	one("switches/switch", m{"node": "spine1"}, []string{"lost-packets-low", "lost-packets-high", "packets"}, m{"status": "COMPLETE"})
-	one("links/link", m{"link": "leaf1/1~spine1/1"}, []string{"lost-packets-low", "lost-packets-high", "packets", "bytes"}, nil)
+	one("switches/switch", m{"node": "spine1"}, []string{"lost-packets-low", "lost-packets-high", "packets"},
+		m{"status": "COMPLETE"})
+	one("links/link", m{"link": "leaf1/1~spine1/1"},
+		[]string{"lost-packets-low", "lost-packets-high", "packets", "bytes"}, nil)
 	one("link-flows/link-flow", m{"link": "leaf1/1~spine1/1", "flow": flow},
 		[]string{"packets-low", "packets-high"}, nil)
 	one("losses/loss", m{"flow": flow, "location": "spine1"}, []string{"lost-packets-low", "lost-packets-high"},

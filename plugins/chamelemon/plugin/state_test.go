@@ -109,8 +109,9 @@ func TestRestartWithout(t *testing.T) {
 					t.Fatalf("epoch %d, account %v: %v lost %d", f.number, account, v, truth[v["flow"]])
 				}
 			}
-			if at := row(t, r, attentionList); at["configuration-known"] != "true" && i >= 2 || at["configuration-known"] == "true" && i < 2 &&
-				!account {
+			if at := row(t, r, attentionList); at["configuration-known"] != "true" && i >= 2 ||
+				at["configuration-known"] == "true" && i < 2 &&
+					!account {
 				t.Errorf("account %v, %d epochs after the start: %v", account, i, at)
 			}
 		}
@@ -185,7 +186,8 @@ func TestMixed(t *testing.T) {
 				}
 			}
 			at, s := row(t, r, attentionList), row(t, r, summaryList, "node", Network)
-			if at["configuration-known"] != "false" || !strings.Contains(at["problem"], tc.want) || s["victims-quality"] != "ESTIMATE" {
+			if at["configuration-known"] != "false" || !strings.Contains(at["problem"], tc.want) ||
+				s["victims-quality"] != "ESTIMATE" {
 				t.Errorf("attention %v, summary %v", at, s)
 			}
 			if x := row(t, r, alertList, "kind", "PLAN_FAILED", "location", "edge2"); x["active"] != "true" ||

@@ -147,8 +147,9 @@ func compare(t *testing.T, s *sim, out, settled *sdk.Results) {
 			}
 			lost := uint64(f.lost[e])
 			left -= lost
-			if row := losses[f.key.String()+" "+e]; lost > 0 != (row != nil) || lost > 0 && (row["lost-packets-low"] != int64(lost) ||
-				row["lost-packets-high"] != int64(lost) || !sure(row)) {
+			if row := losses[f.key.String()+" "+e]; lost > 0 != (row != nil) ||
+				lost > 0 && (row["lost-packets-low"] != int64(lost) ||
+					row["lost-packets-high"] != int64(lost) || !sure(row)) {
 				t.Fatalf("flow %v lost %d at %s: %v", f.key, lost, e, row)
 			}
 		}
@@ -535,7 +536,8 @@ func TestUntagged(t *testing.T) {
 	for _, f := range s.flows {
 		row, hop := flows[f.key.String()], hops[f.key.String()+" "+f.elements[1]]
 		if n := uint64(f.sent[wire.Packets]); row["packets"] != n+f.untagged.Packets || row["received-packets"] != n ||
-			sure(row) != (f.untagged.Packets == 0) || !sure(row) && row["quality"] != "LOWER_BOUND" || row["untagged-packets"] != f.untagged.Packets ||
+			sure(row) != (f.untagged.Packets == 0) || !sure(row) && row["quality"] != "LOWER_BOUND" ||
+			row["untagged-packets"] != f.untagged.Packets ||
 			hop["packets-low"] != n || hop["packets-high"] != n+f.untagged.Packets || sure(hop) != sure(row) ||
 			!sure(hop) && hop["quality"] != "BOUNDED" {
 			t.Fatalf("flow %v, %v", row, hop)
