@@ -57,7 +57,8 @@ func (m *mistaken) Analyze(_ context.Context, e *sdk.Epoch) (*sdk.Results, error
 // TestStartRefusals and TestLostEpochs of collector/pluginhost have those of processes: panics,
 // exits, time and huge tables; TestRefused of yang those in modules; TestCheckProgram of
 // collector/device and TestP4Check of cmd/netsketch those in programs, such as wrong banks and
-// hashes; TestClaims of collector/analysis two plugins that want one object.
+// hashes; TestOwnProgram of lab/scenario those in scenarios, such as lists that a plugin does not
+// publish; TestClaims of collector/analysis two plugins that want one object.
 func TestMistakes(t *testing.T) {
 	described := func(change func(*sdk.Description)) func() (*mistaken, *sdk.Epoch) {
 		return func() (*mistaken, *sdk.Epoch) {
