@@ -25,6 +25,7 @@ import (
 //	a unit of bytes              NAME_bytes
 //	enumeration                  gauges NAME{state="VALUE"}, 1 for the current value and 0 for others
 //	string, config leaf, key     none
+//	type of a node               none: it is the same in each row of the node
 //
 // NAME is netsketch_ and the leaf's path: /collector/devices/device/state/epochs-lost is
 // netsketch_device_epochs_lost_total. List keys are labels. Texts are never labels, so the number
@@ -92,8 +93,8 @@ func newLeafMetric(schema *yang.Schema, l *store.List, name string, names, label
 		return nil
 	}
 	leaf := list.Leaf(name)
-	if leaf == nil || leaf.Config() || list.KeyIndex(name) >= 0 || leaf.Kind() == table.String &&
-		leaf.Type.Base != yang.Enumeration {
+	if leaf == nil || leaf.Config() || list.KeyIndex(name) >= 0 || leaf.Type.Name == "node-type" ||
+		leaf.Kind() == table.String && leaf.Type.Base != yang.Enumeration {
 		return nil
 	}
 	x := &leafMetric{kind: prometheus.GaugeValue, scale: yang.MetricScale(leaf)}
