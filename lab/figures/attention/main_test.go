@@ -35,12 +35,12 @@ var one = []traffic.SizePoint{{Packets: 1, Share: 1}}
 func victimResults(t *testing.T, rows [][4]string) *sdk.Results {
 	t.Helper()
 	b := table.NewBuilder(chamelemon.VictimList)
-	flows, lost, exact, kind := b.TextKey("flow"), b.Uint("state/lost-packets"), b.Bool("state/exact"),
+	flows, lost, quality, kind := b.TextKey("flow"), b.Int("state/lost-packets"), b.Text("state/quality"),
 		b.Text("state/kind")
 	for _, r := range rows {
 		flows.Append(r[0])
-		lost.Append(uint64(r[1][0] - '0'))
-		exact.Append(r[2] == "true")
+		lost.Append(int64(r[1][0] - '0'))
+		quality.Append(map[string]string{"true": "EXACT", "false": "LOWER_BOUND"}[r[2]])
 		kind.Append(r[3])
 	}
 	built, err := b.Table()
