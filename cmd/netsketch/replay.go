@@ -137,6 +137,7 @@ type player struct {
 	path   string
 	schema *schema.Registry
 	plugin *pluginhost.Instance // nil before the first epoch
+	types  map[string]string    // types of nodes
 }
 
 func newPlayer(logger *slog.Logger, path string) (*player, error) {
@@ -154,6 +155,9 @@ func newPlayer(logger *slog.Logger, path string) (*player, error) {
 // configure starts the plugin with the first setup, and configures it again with later ones. A nil
 // setup means that it did not change.
 func (p *player) configure(ctx context.Context, setup *record.Setup) (err error) {
+	if setup != nil {
+		p.types = schema.NodeTypes(&setup.Network)
+	}
 	switch {
 	case p.plugin == nil:
 		p.plugin, err = p.host.Start(ctx, pluginhost.Spec{
@@ -189,7 +193,8 @@ func (p *player) analyze(ctx context.Context, epoch *sdk.Epoch) (*sdk.Results, e
 		if err := p.schema.Validate(r.Table); err != nil {
 			return nil, err
 		}
-		results.Tables[i].Table = p.schema.WithFlows(r.Table)
+		results.Tables[i].Table = p.schema.WithNodeTypes(p.schema.WithFlows(r.Table),
+			func(node string) string { return p.types[node] })
 	}
 	if results.State != nil {
 		p.plugin.SetState(results.State)

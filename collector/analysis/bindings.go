@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/netsketch/netsketch/collector/schema"
 	"github.com/netsketch/netsketch/plugins/sdk"
 )
 
@@ -31,14 +32,8 @@ func (c *Component) nodeType(node string) string {
 	c.types.Lock()
 	defer c.types.Unlock()
 	if v := c.deps.Network.Version(); c.types.of == nil || c.types.version != v {
-		c.types.version, c.types.of = v, map[string]string{"network": "NETWORK"}
 		n := c.deps.Network.Model()
-		for i := range n.Devices {
-			c.types.of[n.Devices[i].Name] = "SWITCH"
-		}
-		for i := range n.Hosts {
-			c.types.of[n.Hosts[i].Name] = "HOST"
-		}
+		c.types.version, c.types.of = v, schema.NodeTypes(&n)
 	}
 	return c.types.of[node]
 }

@@ -5,8 +5,21 @@ package schema
 import (
 	"slices"
 
+	"github.com/netsketch/netsketch/plugins/sdk"
 	"github.com/netsketch/netsketch/yang/table"
 )
+
+// NodeTypes returns the types of the nodes of /topology by their names, as of grouping scope.
+func NodeTypes(n *sdk.Network) map[string]string {
+	out := map[string]string{"network": "NETWORK"}
+	for i := range n.Devices {
+		out[n.Devices[i].Name] = "SWITCH"
+	}
+	for i := range n.Hosts {
+		out[n.Hosts[i].Name] = "HOST"
+	}
+	return out
+}
 
 // WithNodeTypes returns the table with the leaf type of grouping scope of netsketch-results, if its
 // list has the leaf and the table does not. of returns the type of a node, "" for an unknown one.

@@ -108,9 +108,9 @@ func (w *watch) run(ctx context.Context, events <-chan fsnotify.Event, errs <-ch
 			look()
 		case <-timer.C:
 			pending = false
-			switch now := w.contents(); {
-			case now == w.seen:
-			case now == before:
+			switch w.contents() {
+			case w.seen:
+			case before:
 				w.read(w.load())
 			default: // it is being written
 				look()

@@ -113,7 +113,7 @@ func compare(t *testing.T, s *sim, out, settled *sdk.Results) {
 	summary, later := sdktest.Rows(t, out, summaryList)[""], sdktest.Rows(t, settled, settledList)[""]
 	total := int64(0)
 	for _, n := range s.lost {
-		total += int64(n)
+		total += n
 	}
 	if later["last-epoch"] != s.number || !sure(later) || later["lost-packets"] != total {
 		t.Fatalf("settled %v, %d packets were lost", later, total)
@@ -158,12 +158,12 @@ func compare(t *testing.T, s *sim, out, settled *sdk.Results) {
 		t.Errorf("alerts %v", alerts)
 	}
 	for name, row := range rowsOf(t, out, settled, linkList) {
-		if row["packets"] != links[name] || row["lost-packets-low"] != int64(s.lost[name]) || !sure(row) {
+		if row["packets"] != links[name] || row["lost-packets-low"] != s.lost[name] || !sure(row) {
 			t.Errorf("link %s: %v, want %d packets, %d lost", name, row, links[name], s.lost[name])
 		}
 	}
 	for name, row := range rowsOf(t, out, settled, switchList) {
-		if row["lost-packets-high"] != int64(s.lost[name]) || row["status"] != "COMPLETE" || !sure(row) {
+		if row["lost-packets-high"] != s.lost[name] || row["status"] != "COMPLETE" || !sure(row) {
 			t.Errorf("switch %s: %v, want %d lost", name, row, s.lost[name])
 		}
 	}
@@ -354,7 +354,7 @@ func TestOtherRoutes(t *testing.T) {
 				t.Errorf("%s: %d flows of %d without a path: %v", name, unplaced, len(s.flows), summary)
 			}
 			for link, row := range links {
-				if row["lost-packets-low"] != int64(s.lost[link]) || row["lost-packets-high"] != int64(s.lost[link]) ||
+				if row["lost-packets-low"] != s.lost[link] || row["lost-packets-high"] != s.lost[link] ||
 					unplaced > 0 && loadSure(row) && !strings.Contains(link, "h") {
 					t.Errorf("%s: link %s: %v, lost %d", name, link, row, s.lost[link])
 				}
