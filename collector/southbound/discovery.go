@@ -64,6 +64,7 @@ type Discovery struct {
 	cancel  context.CancelFunc
 	work    sync.WaitGroup
 	wake    chan struct{}
+	opened  chan struct{} // closed when the sessions of the configuration are open
 
 	mu         sync.Mutex
 	cfg        *config.Config
@@ -86,7 +87,7 @@ func New(cfg *config.Config, deps Dependencies) (*Discovery, error) {
 		deps.Logger = slog.New(slog.DiscardHandler)
 	}
 	d := &Discovery{
-		deps: deps, log: deps.Logger, cfg: cfg, wake: make(chan struct{}, 1),
+		deps: deps, log: deps.Logger, cfg: cfg, wake: make(chan struct{}, 1), opened: make(chan struct{}),
 		sessions: map[string]*Session{}, identified: map[string]bool{}, problems: map[string]string{},
 		peers: map[topology.Port]string{}, acted: map[string]uint64{},
 	}
@@ -173,6 +174,7 @@ func (d *Discovery) Start() {
 			d.log.Error("no gNMI session", "device", dev.Name, "error", err)
 		}
 	}
+	close(d.opened)
 	d.work.Go(d.follow)
 	d.changed() // links of the configuration need no session
 }
@@ -417,9 +419,14 @@ func (d *Discovery) taken(facts map[string]Facts) {
 }
 
 // Known waits until the ports of a switch are part of the topology, so that routes do not use those
-// that are disabled. It returns at once if the switch has no session, or cannot be read, and at the
-// latest when ctx ends.
+// that are disabled. It returns if the switch has no session after Start, or cannot be read, and at
+// the latest when ctx ends.
 func (d *Discovery) Known(ctx context.Context, name string) {
+	select {
+	case <-ctx.Done():
+		return
+	case <-d.opened:
+	}
 	tick := time.NewTicker(settleTime / 4)
 	defer tick.Stop()
 	for {

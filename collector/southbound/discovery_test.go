@@ -199,7 +199,7 @@ outputs: [{type: gnmi, address: "127.0.0.1:0", tls: {plaintext: true}}]
 	}
 }
 
-// Known does not wait for a switch that cannot be read.
+// Known waits until sessions are open, and then not for a switch that cannot be read.
 func TestKnownWithoutSwitch(t *testing.T) {
 	f := newFake(t)
 	f.rpc.Stop()
@@ -213,6 +213,12 @@ func TestKnownWithoutSwitch(t *testing.T) {
 		Publish: func(store.Batch) error { return nil }})
 	if err != nil {
 		t.Fatal(err)
+	}
+	early, end := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer end()
+	d.Known(early, "leaf1")
+	if early.Err() == nil {
+		t.Error("Known did not wait for the sessions of the configuration")
 	}
 	d.Start()
 	defer d.Stop()

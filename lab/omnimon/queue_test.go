@@ -259,8 +259,8 @@ func TestTCPIncast(t *testing.T) {
 	}
 	// Packets that are missing may only be late, and then wait in queues that are not counted yet.
 	problem := fmt.Sprint(state["state/problem"])
-	if state["state/exact"] != false || !strings.Contains(problem, "may be late") {
-		t.Errorf("the query is exact: %v, with the reason %q", state["state/exact"], problem)
+	if state["state/quality"] != "ESTIMATE" || !strings.Contains(problem, "may be late") {
+		t.Errorf("the quality of the query is %v, with the reason %q", state["state/quality"], problem)
 	}
 	want := map[string]any{}
 	for to, n := range waiting {
