@@ -24,7 +24,7 @@ up() {
   host h2 2
   start s1 "$BIN/netsketch" switch --name s1 --device-id 1 --listen 10.255.0.1:9559 \
     --port 1=@h1-sw --port 2=@h2-sw --queue "2=${QUEUE:-2000/16}"
-  collector /omnimon/summary 'exact": true'
+  collector /omnimon/summary 'quality": "EXACT"'
 }
 
 check() { "$BIN/omnimon-netns-check" -bin "$BIN" -run "$RUN" -bytes "${BYTES:-16777216}"; }

@@ -218,7 +218,7 @@ func (h *Harness) TryAnalyze(epoch *sdk.Epoch) (*sdk.Results, error) {
 		return nil, err
 	}
 	send := func(part *pluginv1.EpochPart) error { return h.stream.Send(sdk.RunRequestOf(part)) }
-	if err := asReceived(epoch).Send(send, h.timeout); err != nil {
+	if err := h.asReceived(epoch).Send(send, h.timeout); err != nil {
 		return nil, fmt.Errorf("send: %w", err)
 	}
 	results, err := h.receive(epoch.Number)
@@ -238,17 +238,21 @@ func (h *Harness) TryAnalyze(epoch *sdk.Epoch) (*sdk.Results, error) {
 	return results, nil
 }
 
-// asReceived returns the epoch with narrower cells extended to 32 bits, as a collector passes the
-// registers of switches.
-func asReceived(epoch *sdk.Epoch) *sdk.Epoch {
+// asReceived returns the epoch with the narrower cells of registers extended to 32 bits, as a
+// collector passes them. What is no whole register, such as merged cells, stays as it is.
+func (h *Harness) asReceived(epoch *sdk.Epoch) *sdk.Epoch {
 	out := *epoch
 	out.Devices = slices.Clone(epoch.Devices)
 	for i := range out.Devices {
 		d := &out.Devices[i]
 		d.Objects = slices.Clone(d.Objects)
-		for j, o := range d.Objects {
-			if o.Width < 32 {
-				d.Objects[j] = sdk.CellsOf(o.Object, o.Uint32s())
+		device := h.network.Device(d.Name)
+		for j, c := range d.Objects {
+			if device == nil || c.Width >= 32 {
+				continue
+			}
+			if o := device.Object(c.Object); o != nil && c.Len() == o.Cells {
+				d.Objects[j] = sdk.CellsOf(c.Object, c.Uint32s())
 			}
 		}
 	}

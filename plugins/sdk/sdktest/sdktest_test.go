@@ -103,7 +103,8 @@ func (sums) Analyze(_ context.Context, e *sdk.Epoch) (*sdk.Results, error) {
 }
 
 var network = sdk.Network{Version: 1, Devices: []sdk.Device{{Name: "s1",
-	Objects: []sdk.Object{{Name: "in.cells", Cells: 4, Width: 32, Banks: 1}}}}}
+	Objects: []sdk.Object{{Name: "in.cells", Cells: 4, Width: 32, Banks: 1},
+		{Name: "narrow", Cells: 1, Width: 16, Banks: 1}}}}}
 
 func epoch(number uint64, object string, n int, watched ...sdk.RowKey) *sdk.Epoch {
 	e := &sdk.Epoch{Number: number, Start: time.Unix(1, 0), End: time.Unix(2, 0), Status: sdk.StatusComplete,
