@@ -168,8 +168,9 @@ func (x *leafMetric) send(out chan<- prometheus.Metric, v store.Value, labels []
 
 // resultMetrics is a prometheus.Collector for some lists of results. It follows the rules of
 // leafMetrics with these differences: names begin with netsketch_ and the top container, which
-// names the plugin. Labels have the names of keys. Of an enumeration only the current value is
-// sent. Any text, such as a flow, can be a label, so the number of rows is bounded.
+// names the plugin. Labels have the names of keys. An enumeration has one time series, with its
+// current value as a label. Any text, such as a flow, can be a label, so the number of rows is
+// bounded.
 type resultMetrics struct {
 	store  *store.Store
 	schema func() *yang.Schema

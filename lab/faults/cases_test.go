@@ -316,7 +316,7 @@ func (t *trial) missing(device string) {
 	t.see("partial, missing %s: %q", device, short(t.device(device, "last-error")))
 }
 
-// quiet checks the number of warnings about a device in the log.
+// quiet requires that the log has at least and at most these numbers of warnings about a device.
 func (t *trial) quiet(device string, least, most int) {
 	t.Helper()
 	warnings := t.collector.logged("level=WARN", "device="+device) + t.collector.logged("level=ERROR", "device="+device)

@@ -179,8 +179,8 @@ func (p *played) influx(text string) (out []row) {
 	return out
 }
 
-// prometheus evaluates PromQL. The value has the name "value". It is that of an enumeration if the
-// time series has a label state.
+// prometheus evaluates PromQL. Each row has the labels of a time series and its value as "value".
+// The time series of an enumeration has the enumeration's value in the label state instead.
 func (p *played) prometheus(text string) (out []row) {
 	p.t.Helper()
 	for _, s := range p.prom.query(p.t, text, p.now) {

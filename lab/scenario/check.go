@@ -144,7 +144,8 @@ func (s *Scenario) checkPublished(published *yang.Schema, plugins ...string) err
 	return errors.Join(errs...)
 }
 
-// otherwise completes the message of a name that does not exist with the nearest one, or all.
+// otherwise returns the end of a message about a name that does not exist: the most similar name
+// that exists, or all that exist.
 func otherwise(name string, all []string) string {
 	if near := suggest.Nearest(name, all); near != "" {
 		return fmt.Sprintf("; did you mean %q?", near)

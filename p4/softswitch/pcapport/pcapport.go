@@ -149,9 +149,9 @@ func (p *Port) Warn(log *slog.Logger) {
 func (p *Port) Play(ctx context.Context) (packets int, err error) { return Play(ctx, p) }
 
 // Play injects the packets of several ports' files in the order of their dates, and counts time
-// from the earliest. A pause of all files that is longer than pcapfile.MaxPause is cut: the clocks
-// of files may differ. Files of one switch that were captured together are played together. All
-// play at the pace of the first port's configuration.
+// from the earliest. All play at the pace of the first port's configuration. If no file has a
+// packet for longer than pcapfile.MaxPause, the next packet follows at once: the clocks of the
+// files may differ.
 func Play(ctx context.Context, ports ...*Port) (packets int, err error) {
 	var queue arrivals
 	for i, p := range ports {

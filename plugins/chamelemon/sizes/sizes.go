@@ -106,7 +106,8 @@ func (s *Sizes) Ranges() (out []Range) {
 	return out
 }
 
-// Single is the largest size with its own range; the ranges above double.
+// Single is the largest size that has a range of its own. Each range above it is twice as long as
+// the one before.
 const Single = 32
 
 // RangeOf returns the range of sizes that x is in.

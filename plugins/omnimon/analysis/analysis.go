@@ -590,8 +590,8 @@ func (r *Result) AllSent(f *Flow) bool {
 		(f.Age > 0 || r.untracked[f.Source] == 0)
 }
 
-// AtLeast reports whether the flow sent Sent or more. With most, it sent no more than Sent and the
-// packets without a header.
+// AtLeast returns what is known about the packets that a flow sent: ok means that they are at least
+// Sent, and most that they are at most Sent and the source's packets without a header together.
 func (r *Result) AtLeast(f *Flow) (ok, most bool) {
 	return f.odd == "" && !r.incomplete[f.Source], f.Age > 0 || r.untracked[f.Source] == 0
 }

@@ -239,7 +239,7 @@ func (h *Harness) TryAnalyze(epoch *sdk.Epoch) (*sdk.Results, error) {
 }
 
 // asReceived returns the epoch with the narrower cells of registers extended to 32 bits, as a
-// collector passes them. What is no whole register, such as merged cells, stays as it is.
+// collector passes them. Cells that are not a whole register, such as merged ones, stay unchanged.
 func (h *Harness) asReceived(epoch *sdk.Epoch) *sdk.Epoch {
 	out := *epoch
 	out.Devices = slices.Clone(epoch.Devices)

@@ -167,8 +167,8 @@ func summaryTable(results []*result, counts map[scope][2]uint64) (*table.Table, 
 	return b.Table()
 }
 
-// packetsQuality returns the quality of the packets of a node. Packets that are lost or on their
-// way at the end of an epoch count wrongly in the network.
+// packetsQuality returns the quality of a node's number of packets. The number of the network is an
+// estimate: some packets are lost, or are on their way when an epoch ends.
 func packetsQuality(node string, counted bool) sdk.Quality {
 	if counted && node != Network {
 		return sdk.Exact
