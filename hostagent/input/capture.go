@@ -24,6 +24,7 @@ func (c Capture) Run(ctx context.Context, roles ...Path) (packets int, err error
 	}
 	var at pace
 	frame := new(packet.Frame)
+	warned := c.Logger == nil
 	for {
 		p, err := r.Next()
 		switch {
@@ -31,6 +32,10 @@ func (c Capture) Run(ctx context.Context, roles ...Path) (packets int, err error
 			return packets, nil
 		case err != nil:
 			return packets, fmt.Errorf("capture file: %w", err)
+		}
+		if !warned && r.TimeSteps() > 0 { // at once, because a file may play for days
+			r.Warn(c.Logger)
+			warned = true
 		}
 		if at.wait(ctx, p.Date) != nil {
 			return packets, nil

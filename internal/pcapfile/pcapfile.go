@@ -157,10 +157,21 @@ type dates struct {
 	shift time.Duration // added to the dates of the file
 	last  time.Time     // the latest date handed out
 	steps int
+	plan  []part // parts of the file from the current one on; nil: pauses are cut
 }
 
-func (d *dates) next(date time.Time) time.Time {
+// next returns the date of packet n, counted from 0.
+func (d *dates) next(n int, date time.Time) time.Time {
+	for len(d.plan) > 1 && d.plan[1].begin <= n {
+		if d.plan = d.plan[1:]; d.plan[0].jump {
+			d.steps++
+		}
+	}
 	if date.IsZero() { // pcapng has packets without a date
+		return d.last
+	}
+	if d.plan != nil {
+		d.last = date.Add(d.plan[0].shift)
 		return d.last
 	}
 	at := date.Add(d.shift)
@@ -193,7 +204,7 @@ func (r *Reader) Next() (Packet, error) {
 	if len(p.data) > p.length {
 		r.longer++
 	}
-	return Packet{r.dates.next(p.date), r.ethernet(p.data, p.link)}, nil
+	return Packet{r.dates.next(r.packets-1, p.date), r.ethernet(p.data, p.link)}, nil
 }
 
 // Name returns the path that the file was opened by.
@@ -207,7 +218,8 @@ func (r *Reader) Packets() int { return r.packets }
 func (r *Reader) LongerRecords() int { return r.longer }
 
 // TimeSteps returns how often the file's clock has jumped so far: more than a minute ahead, or
-// more than a second back. Dates after a jump continue without a gap.
+// more than a second back. Dates after a jump continue without a gap. With KeepPauses, a clock that
+// is ahead and does not return has not jumped.
 func (r *Reader) TimeSteps() int { return r.dates.steps }
 
 // OtherLinks returns the number of packets so far that were left out, because their interfaces have
@@ -222,8 +234,8 @@ func (r *Reader) OtherLinks() int {
 // Warn logs how the packets so far differ from the packets of the file.
 func (r *Reader) Warn(log *slog.Logger) {
 	if n := r.TimeSteps(); n > 0 {
-		log.Warn("the clock of a capture file jumps; the packets follow each other as if it did not", "file", r.name,
-			"jumps", n)
+		log.Warn("the clock of a capture file jumps, or it pauses for more than a minute; "+
+			"the packets follow each other as if it did not", "file", r.name, "jumps", n)
 	}
 	if n := r.OtherLinks(); n > 0 {
 		log.Warn("packets of a capture file are left out: their interfaces have neither Ethernet nor IP", "file", r.name,

@@ -95,7 +95,7 @@ func encapsulated(t *testing.T) [][]byte {
 // real returns real packets, broken ones among them.
 func real(t *testing.T) [][]byte {
 	t.Helper()
-	trace, err := traffic.OpenTrace(filepath.Join("..", "..", "..", "shared", "traces", "mixed-165k.pcap.gz"), nil)
+	trace, err := traffic.OpenTrace(filepath.Join("..", "..", "..", "shared", "traces", "mixed-165k.pcap.gz"), nil, false)
 	if err != nil {
 		t.Skipf("the shared trace is not here: %v", err)
 	}

@@ -145,7 +145,7 @@ func relative(got, want float64) float64 { return math.Abs(got-want) / math.Max(
 // packets F1 0.98, entropy and distinct flows within 5 %, in every epoch. What is reached
 // stands in docs/univmon.md.
 func TestRealPackets(t *testing.T) {
-	trace, err := traffic.OpenTrace(filepath.Join("..", "..", "..", "shared", "traces", "mixed-165k.pcap.gz"), nil)
+	trace, err := traffic.OpenTrace(filepath.Join("..", "..", "..", "shared", "traces", "mixed-165k.pcap.gz"), nil, false)
 	if err != nil {
 		t.Skipf("the shared trace is not here: %v", err)
 	}

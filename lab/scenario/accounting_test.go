@@ -221,8 +221,20 @@ func TestTraceWithOddDates(t *testing.T) {
 			t.Errorf("%s: %+v, %d played, ok %v", tc.name, r.Traces, *r.Traces[0].Played, r.OK)
 		}
 	}
-	frame[24], frame[25] = 0, 0
+	// A file of several keeps the pause in which another has packets.
+	var dates []time.Duration
+	for at := time.Duration(0); at < 100*time.Second; at += 10 * time.Second {
+		dates = append(dates, at)
+	}
 	s := small(t, "")
+	s.UseTrace(write(0, 90*time.Second))
+	s.Traffic[0].Repeat, s.Epochs = false, 2
+	s.Traffic = append(s.Traffic, scenario.Component{Trace: write(dates...)})
+	if r := play(t, s); len(r.Traces) != 2 || r.Traces[0].Pauses != 1 || *r.Traces[0].Played != 1 || r.OK {
+		t.Errorf("a pause beside another file: %+v", r.Traces)
+	}
+	frame[24], frame[25] = 0, 0
+	s = small(t, "")
 	s.UseTrace(write(0, 1, 2))
 	_, err := scenario.Open(t.Context(), s, scenario.Options{Virtual: true, PluginDir: plugins, Listen: "127.0.0.1:0"})
 	if err == nil || !strings.Contains(err.Error(),

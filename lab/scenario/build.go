@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/netsketch/netsketch/hostagent/omnimon/wire"
@@ -28,7 +29,8 @@ import (
 func (s *Scenario) sources(f *lab.Fabric, start time.Duration,
 	placements map[string]*placement,
 ) (traffic.Source, []io.Closer, error) {
-	var all []traffic.Source
+	var all, traces []traffic.Source
+	var counts []*atomic.Int64 // of the traces
 	var closers []io.Closer
 	hosts := make([]traffic.Host, len(f.Hosts))
 	for i, h := range f.Hosts {
@@ -52,12 +54,15 @@ func (s *Scenario) sources(f *lab.Fabric, start time.Duration,
 				src = traffic.Until(src, c.Until-c.From)
 				placements[c.Trace].played = nil
 			}
-			src = traffic.Shift(src, c.From)
-			if n := placements[c.Trace].played; n != nil {
-				src = traffic.Count(src, time.Duration(s.Epochs)*s.Epoch, n)
-			}
+			traces = append(traces, traffic.Shift(src, c.From))
+			counts = append(counts, placements[c.Trace].played)
+			continue
 		}
 		all = append(all, traffic.Shift(src, start))
+	}
+	if len(traces) > 0 {
+		together := traffic.Together(time.Duration(s.Epochs)*s.Epoch, counts, traces...)
+		all = append(all, traffic.Shift(together, start))
 	}
 	return traffic.Merge(all...), closers, nil
 }
@@ -66,7 +71,7 @@ func (s *Scenario) source(c Component, i uint64, f *lab.Fabric, hosts []traffic.
 	placements map[string]*placement,
 ) (traffic.Source, error) {
 	if c.Trace != "" {
-		open := func() (*traffic.Trace, error) { return traffic.OpenTrace(c.Trace, placements[c.Trace].of) }
+		open := func() (*traffic.Trace, error) { return s.openTrace(c.Trace, placements[c.Trace].of) }
 		if c.Repeat {
 			return traffic.Repeat(open, time.Millisecond), nil
 		}
@@ -96,6 +101,17 @@ func (s *Scenario) source(c Component, i uint64, f *lab.Fabric, hosts []traffic.
 		Generated: g, Period: s.Epoch, Scale: c.Scale, Most: c.MaxPackets, Fresh: c.Fresh, Victims: c.Victims,
 		Changes: c.Changes,
 	}, hosts)
+}
+
+// openTrace opens a trace of the scenario. Several traces keep their pauses.
+func (s *Scenario) openTrace(path string, place func(frame []byte) int) (*traffic.Trace, error) {
+	traces := 0
+	for _, c := range s.Traffic {
+		if c.Trace != "" {
+			traces++
+		}
+	}
+	return traffic.OpenTrace(path, place, traces > 1)
 }
 
 // load returns the default program and the programs of switches and roles.
@@ -161,7 +177,7 @@ func (s *Scenario) placeTraces(f *lab.Fabric) (map[string]*placement, error) {
 		if c.Trace == "" || out[c.Trace] != nil {
 			continue
 		}
-		p, err := place(f, c.Trace, slices.Contains(s.Agents, wire.Role))
+		p, err := s.place(f, c.Trace, slices.Contains(s.Agents, wire.Role))
 		if err != nil {
 			return nil, err
 		}

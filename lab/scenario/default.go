@@ -4,9 +4,6 @@ package scenario
 
 import (
 	_ "embed"
-	"errors"
-	"io"
-	"time"
 
 	"github.com/netsketch/netsketch/lab/traffic"
 )
@@ -28,21 +25,9 @@ func (s *Scenario) UseTrace(path string) {
 // PlayTraceOnce plays the capture file of UseTrace once, instead of again and again. It reads the
 // file for its length.
 func (s *Scenario) PlayTraceOnce() error {
-	t, err := traffic.OpenTrace(s.Traffic[0].Trace, nil)
+	length, err := traffic.Length(s.Traffic[0].Trace)
 	if err != nil {
 		return err
-	}
-	defer t.Close()
-	length := time.Duration(0)
-	for {
-		p, err := t.Next()
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			return err
-		}
-		length = p.At
 	}
 	s.Traffic[0].Repeat = false
 	s.Epochs = int(length/s.Epoch) + 2 // the last packets may still be on their way when their epoch ends

@@ -13,7 +13,6 @@ import (
 	"sync/atomic"
 
 	"github.com/netsketch/netsketch/lab"
-	"github.com/netsketch/netsketch/lab/traffic"
 	"github.com/netsketch/netsketch/lab/truth"
 )
 
@@ -68,8 +67,8 @@ type talk struct {
 // addresses need them one by one, and then the ends of a flow are at different hosts where that is
 // possible; else hosts get blocks of addresses. The busiest ones come first, each to the host with
 // the least traffic so far.
-func place(f *lab.Fabric, path string, each bool) (*placement, error) {
-	t, err := traffic.OpenTrace(path, nil)
+func (s *Scenario) place(f *lab.Fabric, path string, each bool) (*placement, error) {
+	t, err := s.openTrace(path, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -98,21 +97,24 @@ func place(f *lab.Fabric, path string, each bool) (*placement, error) {
 			reasons(refused))
 	}
 	out := &placement{owner: map[netip.Prefix]int{}, played: new(atomic.Int64), trace: TraceStats{File: path,
-		Packets: t.Packets(), LongerRecords: t.LongerRecords(), TimeSteps: t.TimeSteps(), Refused: refused}}
+		Packets: t.Packets(), LongerRecords: t.LongerRecords(), TimeSteps: t.TimeSteps(), Pauses: t.Pauses(),
+		Refused: refused}}
 	load := make([]int, len(f.Hosts))
 	assign := func(p netip.Prefix, packets int, own func(host int) int) {
-		best := 0
+		best, ok := out.owner[p] // by an earlier trace
 		for h := range load {
-			if cmp.Or(cmp.Compare(own(h), own(best)), cmp.Compare(load[h], load[best])) < 0 {
+			if !ok && cmp.Or(cmp.Compare(own(h), own(best)), cmp.Compare(load[h], load[best])) < 0 {
 				best = h
 			}
 		}
 		load[best] += packets
-		out.owner[p] = best
-		f.Hosts[best].Prefixes = append(f.Hosts[best].Prefixes, p)
+		if !ok {
+			out.owner[p] = best
+			f.Hosts[best].Prefixes = append(f.Hosts[best].Prefixes, p)
+		}
 	}
 	for h := range f.Hosts {
-		for _, p := range []netip.Prefix{f.Hosts[h].V4, f.Hosts[h].V6} {
+		for _, p := range append([]netip.Prefix{f.Hosts[h].V4, f.Hosts[h].V6}, f.Hosts[h].Prefixes...) {
 			out.owner[p] = h
 		}
 	}

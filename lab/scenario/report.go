@@ -45,8 +45,12 @@ type TraceStats struct {
 	// LongerRecords counts records that hold more bytes than the file says their packets had.
 	LongerRecords int `json:"records_longer_than_packets"`
 	// TimeSteps is how often the clock of the file jumps, more than a minute ahead or a second back;
-	// packets behind a jump are played as if there were none.
+	// packets behind a jump are played as if there were none. In a scenario with one capture file,
+	// pauses of more than a minute are jumps.
 	TimeSteps int `json:"time_steps"`
+	// Pauses is how often the file pauses for more than a minute in a scenario with several capture
+	// files. Only what is a pause of all of them is cut.
+	Pauses int `json:"pauses,omitempty"`
 	// Refused counts the packets that belong to no flow, by reason.
 	Refused map[string]int `json:"refused,omitempty"`
 	// Played counts the packets of the run, including repetitions. It is absent where the scenario

@@ -245,7 +245,12 @@ func (v *ViewWriter) End(r *Report) error {
 			b.Printf("\n")
 		}
 		if t.TimeSteps > 0 {
-			b.Printf("  %s: its clock jumps %d times; the packets follow each other as if it did not\n", t.File, t.TimeSteps)
+			b.Printf("  %s: its clock jumps %d times, or it pauses for more than a minute; the packets follow each other "+
+				"as if it did not\n", t.File, t.TimeSteps)
+		}
+		if t.Pauses > 0 {
+			b.Printf("  %s: pauses %d times for more than a minute; what is no pause of the other files is kept\n", t.File,
+				t.Pauses)
 		}
 		if len(t.Refused) > 0 {
 			b.Printf("  %s: packets of no flow: %s\n", t.File, reasons(t.Refused))

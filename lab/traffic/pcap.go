@@ -22,11 +22,18 @@ type Trace struct {
 	place func(frame []byte) int
 	first time.Time
 	last  time.Duration
+	pause int
 }
 
-// OpenTrace opens the capture file at path. place returns the host that sends a frame.
-func OpenTrace(path string, place func(frame []byte) int) (*Trace, error) {
+// OpenTrace opens the capture file at path. place returns the host that sends a frame. With
+// keepPauses, for Together, the trace keeps pauses of more than pcapfile.MaxPause.
+func OpenTrace(path string, place func(frame []byte) int, keepPauses bool) (*Trace, error) {
 	r, err := pcapfile.Open(path)
+	if err == nil && keepPauses {
+		if err = r.KeepPauses(); err != nil {
+			r.Close()
+		}
+	}
 	if err != nil {
 		return nil, fmt.Errorf("traffic: trace: %w", err)
 	}
@@ -47,6 +54,9 @@ func (t *Trace) Next() (Packet, error) {
 		t.first = p.Date
 	}
 	if at := p.Date.Sub(t.first); at > t.last {
+		if at-t.last > pcapfile.MaxPause {
+			t.pause++
+		}
 		t.last = at
 	}
 	host := 0
@@ -56,12 +66,34 @@ func (t *Trace) Next() (Packet, error) {
 	return Packet{At: t.last, Host: host, Frame: p.Frame}, nil
 }
 
+// Length returns the time of the last packet of the capture file at path.
+func Length(path string) (time.Duration, error) {
+	t, err := OpenTrace(path, nil, false)
+	if err != nil {
+		return 0, err
+	}
+	defer t.Close()
+	for {
+		_, err := t.Next()
+		if errors.Is(err, io.EOF) {
+			return t.last, nil
+		}
+		if err != nil {
+			return 0, err
+		}
+	}
+}
+
 // Packets returns the number of packets returned so far.
 func (t *Trace) Packets() int { return t.r.Packets() }
 
 // LongerRecords returns the number of records so far with more bytes than the recorded length of
 // their packets. Their frames have all of these bytes.
 func (t *Trace) LongerRecords() int { return t.r.LongerRecords() }
+
+// Pauses returns how often the trace has paused so far for more than a minute: 0 unless it keeps
+// its pauses.
+func (t *Trace) Pauses() int { return t.pause }
 
 // TimeSteps returns how often the file's clock has jumped so far.
 func (t *Trace) TimeSteps() int { return t.r.TimeSteps() }

@@ -13,6 +13,8 @@ import (
 	"io"
 	"sync/atomic"
 	"time"
+
+	"github.com/netsketch/netsketch/internal/pcapfile"
 )
 
 // Packet is one frame that a host sends.
@@ -40,10 +42,26 @@ func Merge(sources ...Source) Source {
 	return &merged{sources: sources}
 }
 
+// Together returns a source of the packets of several traces in time order. A time of more than
+// pcapfile.MaxPause in which none of the traces has a packet is cut, unless a trace begins behind
+// it. The packets of trace i before end are added to counts[i], which may be nil; with end 0 all
+// are.
+func Together(end time.Duration, counts []*atomic.Int64, traces ...Source) Source {
+	return &merged{sources: traces, together: true, end: end, counts: counts, earlier: make([]time.Duration, len(traces)),
+		begun: make([]bool, len(traces))}
+}
+
 type merged struct {
 	sources []Source
 	heads   heads
 	started bool
+
+	together bool
+	last     time.Duration   // time of the last packet
+	earlier  []time.Duration // how much has been cut of each source
+	begun    []bool          // a source has had a packet
+	counts   []*atomic.Int64
+	end      time.Duration
 }
 
 type head struct {
@@ -86,7 +104,11 @@ func (m *merged) Next() (Packet, error) {
 	} else if len(m.heads) > 0 {
 		// The latest packet is still at the top: its frame is valid until this call, so its source
 		// advances only now.
-		p, err := m.sources[m.heads[0].order].Next()
+		order := m.heads[0].order
+		p, err := m.sources[order].Next()
+		if m.together {
+			p.At -= m.earlier[order]
+		}
 		switch {
 		case errors.Is(err, io.EOF):
 			heap.Pop(&m.heads)
@@ -100,7 +122,30 @@ func (m *merged) Next() (Packet, error) {
 	if len(m.heads) == 0 {
 		return Packet{}, io.EOF
 	}
+	if m.together {
+		m.cut()
+	}
 	return m.heads[0].p, nil
+}
+
+// cut cuts a pause of all traces before the next packet, and counts the packet.
+func (m *merged) cut() {
+	h := &m.heads[0]
+	if pause := h.p.At - m.last; pause > pcapfile.MaxPause && m.begun[h.order] {
+		for i := range m.heads { // all are later, so that their order stays unless some have not begun
+			if x := &m.heads[i]; m.begun[x.order] {
+				x.p.At -= pause
+				m.earlier[x.order] += pause
+			}
+		}
+		heap.Init(&m.heads)
+		h = &m.heads[0]
+	}
+	m.last = h.p.At
+	m.begun[h.order] = true
+	if n := m.counts[h.order]; n != nil && (m.end == 0 || m.last < m.end) {
+		n.Add(1)
+	}
 }
 
 // Until returns a source that ends before the first packet at or after end.
@@ -135,22 +180,5 @@ type shifted struct {
 func (s *shifted) Next() (Packet, error) {
 	p, err := s.s.Next()
 	p.At += s.d
-	return p, err
-}
-
-// Count returns a source that adds its packets before end to n; with end 0 it adds all.
-func Count(s Source, end time.Duration, n *atomic.Int64) Source { return &counted{s, end, n} }
-
-type counted struct {
-	s   Source
-	end time.Duration
-	n   *atomic.Int64
-}
-
-func (c *counted) Next() (Packet, error) {
-	p, err := c.s.Next()
-	if err == nil && (c.end == 0 || p.At < c.end) {
-		c.n.Add(1)
-	}
 	return p, err
 }

@@ -11,7 +11,9 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -257,7 +259,7 @@ func capture(t *testing.T, n int, zip bool) (string, []byte) {
 func TestTraceReplays(t *testing.T) {
 	for _, zip := range []bool{false, true} {
 		path, _ := capture(t, 50, zip)
-		tr, err := traffic.OpenTrace(path, func([]byte) int { return 2 })
+		tr, err := traffic.OpenTrace(path, func([]byte) int { return 2 }, false)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -279,7 +281,7 @@ func TestTraceCutAnywhereIsAnErrorThatNamesThePacket(t *testing.T) {
 		if err := os.WriteFile(path, data[:n], 0o600); err != nil {
 			t.Fatal(err)
 		}
-		tr, err := traffic.OpenTrace(path, nil)
+		tr, err := traffic.OpenTrace(path, nil, false)
 		for err == nil {
 			_, err = tr.Next()
 		}
@@ -294,7 +296,7 @@ func TestTraceCutAnywhereIsAnErrorThatNamesThePacket(t *testing.T) {
 	if err := os.WriteFile(zipped, data[:len(data)/2], 0o600); err != nil {
 		t.Fatal(err)
 	}
-	tr, err := traffic.OpenTrace(zipped, nil)
+	tr, err := traffic.OpenTrace(zipped, nil, false)
 	for err == nil {
 		_, err = tr.Next()
 	}
@@ -306,7 +308,7 @@ func TestTraceCutAnywhereIsAnErrorThatNamesThePacket(t *testing.T) {
 
 func TestRepeatGoesOnInTime(t *testing.T) {
 	path, _ := capture(t, 10, false)
-	r := traffic.Repeat(func() (*traffic.Trace, error) { return traffic.OpenTrace(path, nil) }, 10*time.Millisecond)
+	r := traffic.Repeat(func() (*traffic.Trace, error) { return traffic.OpenTrace(path, nil, false) }, 10*time.Millisecond)
 	all := drain(t, traffic.Until(r, 250*time.Millisecond))
 	if len(all) != 25 {
 		t.Errorf("%d packets in 250 ms of a 100 ms trace with a packet each 10 ms", len(all))
@@ -328,7 +330,7 @@ func FuzzTrace(f *testing.F) {
 		if err := os.WriteFile(path, data, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		tr, err := traffic.OpenTrace(path, func(b []byte) int { truth.Parse(b); return 0 })
+		tr, err := traffic.OpenTrace(path, func(b []byte) int { truth.Parse(b); return 0 }, false)
 		for err == nil {
 			_, err = tr.Next()
 		}
@@ -339,4 +341,52 @@ func FuzzTrace(f *testing.F) {
 			t.Fatalf("error of an unexpected kind: %v", err)
 		}
 	})
+}
+
+// fixed is a source of packets at given seconds, of a host each.
+func fixed(host int, seconds ...int) traffic.Source {
+	var all []traffic.Packet
+	for _, at := range seconds {
+		all = append(all, traffic.Packet{At: time.Duration(at) * time.Second, Host: host})
+	}
+	return &list{all}
+}
+
+type list struct{ left []traffic.Packet }
+
+func (l *list) Next() (traffic.Packet, error) {
+	if len(l.left) == 0 {
+		return traffic.Packet{}, io.EOF
+	}
+	p := l.left[0]
+	l.left = l.left[1:]
+	return p, nil
+}
+
+// TestTogether: a pause of one trace is kept where another has packets, a pause of all is cut, and
+// a trace begins when it is to begin.
+func TestTogether(t *testing.T) {
+	for name, tc := range map[string]struct {
+		a, b   []int
+		want   []int // seconds of all packets
+		counts [2]int64
+	}{
+		"pause of one": {[]int{0, 150}, []int{10, 60, 110, 160}, []int{0, 10, 60, 110, 150, 160}, [2]int64{1, 3}},
+		"of all":       {[]int{0, 1000, 1001}, []int{10, 1005}, []int{0, 10, 10, 11, 15}, [2]int64{3, 2}},
+		"then begins":  {[]int{0, 10, 2000}, []int{1000, 1001}, []int{0, 10, 1000, 1001, 1001}, [2]int64{2, 0}},
+		"begins in it": {[]int{0, 500}, []int{300, 310}, []int{0, 300, 310, 310}, [2]int64{1, 0}},
+		"late alone":   {[]int{300, 301}, nil, []int{300, 301}, [2]int64{0, 0}},
+	} {
+		var counts [2]atomic.Int64
+		together := traffic.Together(150*time.Second, []*atomic.Int64{&counts[0], &counts[1]}, fixed(0, tc.a...),
+			fixed(1, tc.b...))
+		var got []int
+		for _, p := range drain(t, together) {
+			got = append(got, int(p.At/time.Second))
+		}
+		if !slices.Equal(got, tc.want) || counts[0].Load() != tc.counts[0] || counts[1].Load() != tc.counts[1] {
+			t.Errorf("%s: %v, %d and %d before the end; want %v, %v", name, got, counts[0].Load(), counts[1].Load(), tc.want,
+				tc.counts)
+		}
+	}
 }

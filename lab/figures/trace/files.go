@@ -17,7 +17,7 @@ import (
 
 // readPcap reads the packets of a capture that belong to flows, IPv4 and IPv6.
 func readPcap(name string) (*Trace, error) {
-	p, err := traffic.OpenTrace(name, nil)
+	p, err := traffic.OpenTrace(name, nil, false)
 	if err != nil {
 		return nil, err
 	}

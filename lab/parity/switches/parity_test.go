@@ -35,7 +35,7 @@ func mixed(t *testing.T) []arrival {
 	t.Helper()
 	const total = 164_600
 	trace, err := traffic.OpenTrace(filepath.Join("..", "..", "..", "..", "shared", "traces", "mixed-165k.pcap.gz"),
-		nil)
+		nil, false)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	}

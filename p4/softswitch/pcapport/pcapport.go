@@ -60,7 +60,9 @@ type Port struct {
 
 	mu     sync.Mutex // guards the fields below
 	in     *pcapfile.Reader
-	gaps   int // how often the packets of all ports paused until one of this port
+	last   time.Time // date of the last packet
+	kept   int       // pauses of the file in which other ports have packets
+	gaps   int       // how often the packets of all ports paused until one of this port
 	out    *pcapfile.Writer
 	failed error // first failure to write
 	closed bool
@@ -123,11 +125,17 @@ func (p *Port) next() (pcapfile.Packet, error) {
 	return p.in.Next()
 }
 
-// paused counts a pause of all files.
-func (p *Port) paused() {
+// arrives counts the pauses before a packet: all is true for a pause of all files.
+func (p *Port) arrives(date time.Time, all bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.gaps++
+	switch {
+	case all:
+		p.gaps++
+	case !p.last.IsZero() && date.Sub(p.last) > pcapfile.MaxPause:
+		p.kept++
+	}
+	p.last = date
 }
 
 // Warn logs how the packets that were read differ from the packets of the file.
@@ -136,6 +144,10 @@ func (p *Port) Warn(log *slog.Logger) {
 	defer p.mu.Unlock()
 	if p.in != nil {
 		p.in.Warn(log)
+	}
+	if p.kept > 0 {
+		log.Warn("a capture file pauses for more than a minute in which other files have packets; "+
+			"its packets keep their dates", "file", p.in.Name(), "pauses", p.kept)
 	}
 	if p.gaps > 0 {
 		log.Warn("a capture file goes on more than a minute after the packets of all ports before; its packets follow at "+
@@ -151,8 +163,11 @@ func (p *Port) Play(ctx context.Context) (packets int, err error) { return Play(
 // Play injects the packets of several ports' files in the order of their dates, and counts time
 // from the earliest. All play at the pace of the first port's configuration. If no file has a
 // packet for longer than pcapfile.MaxPause, the next packet follows at once: the clocks of the
-// files may differ.
+// files may differ. A pause of one file in which another has packets is kept.
 func Play(ctx context.Context, ports ...*Port) (packets int, err error) {
+	if err := keepPauses(ports); err != nil {
+		return 0, err
+	}
 	var queue arrivals
 	for i, p := range ports {
 		a := &arrival{port: p, order: i}
@@ -173,10 +188,11 @@ func Play(ctx context.Context, ports ...*Port) (packets int, err error) {
 		}
 		a := queue[0]
 		at := max(last, a.Date.Sub(first)) // dates within a file may go back; the switch's time does not
-		if pause := at - last; pause > pcapfile.MaxPause {
+		pause := at - last
+		if pause > pcapfile.MaxPause {
 			first, at = first.Add(pause), last
-			a.port.paused()
 		}
+		a.port.arrives(a.Date, pause > pcapfile.MaxPause)
 		last = at
 		if ports[0].real {
 			if err := sleep(ctx, at-time.Since(begin)); err != nil {
@@ -202,6 +218,25 @@ func Play(ctx context.Context, ports ...*Port) (packets int, err error) {
 		}
 	}
 	return packets, nil
+}
+
+// keepPauses makes ports keep the pauses of their files if several play together.
+func keepPauses(ports []*Port) error {
+	var files []*Port
+	for _, p := range ports {
+		if p.in != nil {
+			files = append(files, p)
+		}
+	}
+	for _, p := range files {
+		if len(files) == 1 {
+			break
+		}
+		if err := p.in.KeepPauses(); err != nil {
+			return fmt.Errorf("port %d: %w", p.number, err)
+		}
+	}
+	return nil
 }
 
 // drain sends the packets in the switch's queues: at the files' pace, or at once.

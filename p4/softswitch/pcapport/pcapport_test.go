@@ -196,6 +196,59 @@ func TestPlayCutsPauses(t *testing.T) {
 	}
 }
 
+// TestPlayKeepsPauses: a pause of one file in which another has packets is kept, and packets ahead
+// of their clock do not hold back those behind them.
+func TestPlayKeepsPauses(t *testing.T) {
+	const s = time.Second
+	steady := []time.Duration{0, 50 * s, 100 * s, 150 * s, 200 * s}
+	for name, tc := range map[string]struct {
+		dates []time.Duration // of packets 1 and on, beside packets 11 to 15
+		want  []uint32
+		log   string
+	}{
+		"pause":     {[]time.Duration{1 * s, 151 * s}, []uint32{11, 1, 12, 13, 14, 2, 15}, "pauses=1"},
+		"one ahead": {[]time.Duration{1 * s, 65536 * s, 51 * s}, []uint32{11, 1, 2, 12, 3, 13, 14, 15}, "jumps=2"},
+		"three ahead": {[]time.Duration{1 * s, 65536 * s, 65537 * s, 65580 * s, 101 * s},
+			[]uint32{11, 1, 2, 3, 4, 12, 13, 5, 14, 15}, "jumps=2"},
+		"first ahead": {[]time.Duration{65536 * s, 51 * s, 151 * s}, []uint32{11, 12, 1, 2, 13, 14, 3, 15}, "jumps=1"},
+		"last ahead": {[]time.Duration{1 * s, 51 * s, 65536 * s},
+			[]uint32{11, 1, 12, 2, 13, 14, 15, 3}, "more than a minute after"},
+		"set back": {[]time.Duration{1 * s, 51 * s, -3600 * s}, []uint32{11, 1, 12, 2, 3, 13, 14, 15}, "jumps=1"},
+		"pause, ahead": {[]time.Duration{1 * s, 101 * s, 9999 * s, 151 * s},
+			[]uint32{11, 1, 12, 13, 2, 3, 14, 4, 15}, "jumps=2"},
+		"ahead, pause": {[]time.Duration{1 * s, 9999 * s, 9999*s + 1, 51 * s, 151 * s},
+			[]uint32{11, 1, 2, 3, 12, 4, 13, 14, 5, 15}, "pauses=1"},
+		"pause of both":  {[]time.Duration{1 * s, 9999 * s}, []uint32{11, 1, 12, 13, 14, 15, 2}, "more than a minute after"},
+		"1970, then now": {[]time.Duration{-1e9 * s, 51 * s}, []uint32{1, 11, 12, 2, 13, 14, 15}, "more than a minute after"},
+	} {
+		sw := forwarder(t)
+		out := filepath.Join(t.TempDir(), "out.pcap")
+		var numbers []uint32
+		for i := range tc.dates {
+			numbers = append(numbers, uint32(i)+1)
+		}
+		odd := open(t, sw, 1, pcapport.Config{In: capture(t, tc.dates, numbers...)})
+		other := open(t, sw, 3, pcapport.Config{In: capture(t, steady, 11, 12, 13, 14, 15)})
+		to := open(t, sw, 2, pcapport.Config{Out: out})
+		if n, err := pcapport.Play(t.Context(), odd, other); n != len(tc.want) || err != nil {
+			t.Errorf("%s: played %d packets, %v", name, n, err)
+		}
+		var log bytes.Buffer
+		for _, p := range []*pcapport.Port{odd, other} {
+			p.Warn(slog.New(slog.NewTextHandler(&log, nil)))
+		}
+		if !strings.Contains(log.String(), tc.log) {
+			t.Errorf("%s: no %q in the log:\n%s", name, tc.log, log.String())
+		}
+		if err := errors.Join(odd.Close(), other.Close(), to.Close()); err != nil {
+			t.Fatal(err)
+		}
+		if numbers, _ := written(t, out); !slices.Equal(numbers, tc.want) {
+			t.Errorf("%s: %v, want %v", name, numbers, tc.want)
+		}
+	}
+}
+
 func TestRealTime(t *testing.T) {
 	sw := forwarder(t)
 	out := filepath.Join(t.TempDir(), "out.pcap")
