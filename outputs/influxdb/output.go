@@ -31,6 +31,7 @@ const (
 	pauseJitter  = 0.2              // random share of pauses, so that collectors do not retry together
 	refusedPause = time.Minute      // between attempts while the database refuses
 	sameFailures = 5                // equal failures of one batch after which its lines are tried one by one
+	anyFailures  = 20               // failures of one batch, equal or not, after which its lines are tried one by one
 
 	rejectedFile = "rejected.lp" // lines that InfluxDB rejects, in the spool's directory
 	maxRejected  = 4 << 20       // bytes of each of the two files of rejected lines
@@ -368,8 +369,10 @@ func (o *Output) send(ctx context.Context, encoded <-chan struct{}) {
 			continue
 		}
 		rejected, err := o.writer.deliver(ctx, c.lines)
-		if err != nil && tries.same(c, err) {
-			rejected, err = o.writer.isolate(ctx, c.lines, err)
+		if err != nil {
+			if due, patient := tries.failed(c, err); due {
+				rejected, err = o.writer.isolate(ctx, c.lines, err, patient)
+			}
 		}
 		if err == nil {
 			o.done(c, h, rejected)
@@ -390,14 +393,15 @@ func (o *Output) send(ctx context.Context, encoded <-chan struct{}) {
 	}
 }
 
-// tries counts failures of the same kind of a batch.
+// tries counts failures of a batch.
 type tries struct {
 	// number of points in the batch, which identifies it: its handle changes when it moves to the
 	// spool
 	points int
-	kind   string
-	n      int
-	over   bool // the lines were tried one by one, and are not the reason
+	kind   string // kind of the last failure
+	n      int    // failures of the kind in a row
+	all    int    // failures of every kind
+	over   bool   // the lines were tried one by one, and are not the reason
 }
 
 func (t *tries) reset() { *t = tries{} }
@@ -405,22 +409,32 @@ func (t *tries) reset() { *t = tries{} }
 // begun reports whether failures are counted, and the lines have not been tried one by one yet.
 func (t *tries) begun() bool { return t.n > 0 && !t.over }
 
-// same reports whether the batch has failed sameFailures times in a row in the same way, so that
-// some of its lines may be the reason. Afterwards, it counts from zero again.
-func (t *tries) same(c chunk, err *undelivered) bool {
-	if !err.mayBeOfLines() {
+// failed counts a failure and reports whether the lines are to be tried one by one, because some
+// of them may be the reason: the batch has failed sameFailures times in a row in the same way, or
+// anyFailures times. In the second case the server may lack time or memory, so that the lines must
+// be tried patiently. Afterwards, failed counts from zero again.
+func (t *tries) failed(c chunk, err *undelivered) (due, patient bool) {
+	if !err.answered() {
 		t.reset()
-		return false
+		return false, false
 	}
-	if kind := err.kind(); t.kind != kind || t.points != c.points {
-		*t = tries{points: c.points, kind: kind}
+	if t.points != c.points {
+		*t = tries{points: c.points}
 	}
-	t.n++
-	if t.n < sameFailures {
-		return false
+	if kind := err.kind(); t.kind != kind || !err.mayBeOfLines() {
+		t.n, t.over, t.kind = 0, false, kind
 	}
-	t.n, t.over = 0, true
-	return true
+	if t.all++; err.mayBeOfLines() {
+		t.n++
+	}
+	patient = t.all >= anyFailures
+	if !patient && t.n < sameFailures {
+		return false, false
+	}
+	if t.n, t.over = 0, true; patient {
+		t.all = 0
+	}
+	return true, patient
 }
 
 // aside appends a line that InfluxDB rejects to a file in the spool's directory. When the file is

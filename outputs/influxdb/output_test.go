@@ -386,7 +386,7 @@ func TestPoisonedBatch(t *testing.T) {
 		rows   int
 		aside  int
 		reply  string
-		code   int // 0: 500; -1: the connection is closed
+		code   int // 0: 500; -1: the connection is closed; -2: one of both in turn
 	}{
 		{"one line", seven, 40, 1, internal, 0},
 		{"some lines", func(l string) bool { return strings.Contains(l, "packets=1") }, 20, 11, internal, 0},
@@ -402,6 +402,11 @@ func TestPoisonedBatch(t *testing.T) {
 		{"a form that is not known", seven, 40, 1, `{"code":"invalid","message":"panic"}`, 400},
 		{"one line is too large", seven, 40, 1, "<html>panic: request entity too large</html>", 413},
 		{"a closed connection", seven, 40, 1, "", -1},
+		{"overload", seven, 40, 1, `{"error":"panic: timeout"}`, 0},
+		{"a proxy's own page", seven, 40, 1, "<html>panic: 503 Service Unavailable</html>", 503},
+		{"too many requests", seven, 40, 1, `{"code":"too many requests","message":"panic"}`, 429},
+		{"a disk that is full", seven, 40, 1, "panic", 507},
+		{"in turn", seven, 40, 1, "panic", -2},
 		{"no token", func(string) bool { return true }, 8, 0, `{"code":"unauthorized","message":"panic"}`, 401},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -410,10 +415,10 @@ func TestPoisonedBatch(t *testing.T) {
 			d.set(func(lines []string, _ *http.Request) (int, map[string]string, string) {
 				n := requests.Add(1)
 				if slices.ContainsFunc(lines, tt.poison) {
-					if tt.code < 0 {
+					if tt.code == -1 || tt.code == -2 && n%2 == 0 {
 						panic(http.ErrAbortHandler)
 					}
-					return cmp.Or(tt.code, 500), nil, strings.ReplaceAll(tt.reply, "%d", fmt.Sprint(n))
+					return cmp.Or(max(tt.code, 0), 500), nil, strings.ReplaceAll(tt.reply, "%d", fmt.Sprint(n))
 				}
 				return http.StatusNoContent, nil, ""
 			})
@@ -443,6 +448,28 @@ func TestPoisonedBatch(t *testing.T) {
 				t.Errorf("%d lines set aside, %v:\n%s", n, err, kept)
 			}
 		})
+	}
+}
+
+// TestExplicitSchema: a bucket that refuses measurements that it does not know keeps one bad line
+// from blocking those behind it, too.
+func TestExplicitSchema(t *testing.T) {
+	d := newDatabase(t)
+	d.set(func(lines []string, _ *http.Request) (int, map[string]string, string) {
+		for _, l := range lines {
+			if strings.HasPrefix(l, writeCheck) || strings.Contains(l, "packets=7000i") {
+				return 422, nil, `{"code":"unprocessable entity","message":"not in the schema"}`
+			}
+		}
+		return http.StatusNoContent, nil, ""
+	})
+	s := newStore(t)
+	o := run(t, s, spoolConfig(t, d.URL), nil)
+	publish(t, s, epoch, flows(5, 0))
+	o.drained(5)
+	publish(t, s, epoch.Add(time.Second), flows(40, 0))
+	if st := o.drained(45); st.Dropped != 1 || st.Sent != 44 {
+		t.Errorf("%+v", st)
 	}
 }
 

@@ -37,15 +37,18 @@ type undelivered struct {
 func (e *undelivered) Error() string { return e.err.Error() }
 func (e *undelivered) Unwrap() error { return e.err }
 
-// mayBeOfLines reports whether a failure that repeats may be caused by some lines of the request.
-// Besides a reply, it may be a connection that the server or a proxy closes, and a timeout of a
-// request that is too large.
-func (e *undelivered) mayBeOfLines() bool {
-	if a, ok := errors.AsType[*answer](e.err); ok {
-		return !a.ofLoad()
-	}
+// answered reports whether the request reached a server. Besides a reply, it may be a connection
+// that the server or a proxy closes, and a timeout of a request that is too large.
+func (e *undelivered) answered() bool {
 	op, ok := errors.AsType[*net.OpError](e.err)
 	return !errors.Is(e.err, context.Canceled) && (!ok || op.Op != "dial")
+}
+
+// mayBeOfLines reports whether a failure that repeats may be caused by some lines of the request,
+// and is not what a server says that lacks time or memory.
+func (e *undelivered) mayBeOfLines() bool {
+	a, ok := errors.AsType[*answer](e.err)
+	return e.answered() && (!ok || !a.ofLoad())
 }
 
 // kind identifies failures of the same kind: the status of a reply, or the text of another error.
@@ -72,6 +75,7 @@ type writer struct {
 	now       func() time.Time
 	aside     func(lines string)   // keeps lines that InfluxDB rejects; nil drops them
 	logged    map[string]time.Time // time when dropped points were last logged, by measurement
+	accepted  string               // last line of the last request that was accepted
 }
 
 func newWriter(c *Config, tlsConfig *tls.Config, logger *slog.Logger) *writer {
@@ -111,6 +115,9 @@ func (w *writer) deliver(ctx context.Context, lines string) (drops, *undelivered
 	err := w.api.WriteRecord(request, lines)
 	cancel()
 	if err == nil {
+		if i := strings.LastIndexByte(strings.TrimSuffix(lines, "\n"), '\n'); !strings.HasPrefix(lines, writeCheck) {
+			w.accepted = strings.Clone(lines[i+1:])
+		}
 		return drops{}, nil
 	}
 	a, ok := errors.AsType[*answer](err)
@@ -144,9 +151,13 @@ func (w *writer) deliver(ctx context.Context, lines string) (drops, *undelivered
 // isolate delivers a batch that has failed several times in the same way. By halving the batch, it
 // finds the lines that cause the failure. It does so only while InfluxDB accepts another write,
 // because a server that refuses every request must not lose points, and should not get more
-// requests. failed is the failure of the batch.
-func (w *writer) isolate(ctx context.Context, lines string, failed *undelivered) (drops, *undelivered) {
-	x := isolation{writer: w}
+// requests. failed is the failure of the batch. With patient, a line may be the cause of any reply,
+// but must cause it more often.
+func (w *writer) isolate(ctx context.Context, lines string, failed *undelivered, patient bool) (drops, *undelivered) {
+	x := isolation{writer: w, confirmations: confirmations, ofLines: (*undelivered).mayBeOfLines}
+	if patient {
+		x.confirmations, x.ofLines = patientConfirmations, (*undelivered).answered
+	}
 	if x.check(ctx) != nil {
 		return drops{}, failed
 	}
@@ -167,17 +178,28 @@ type isolation struct {
 	drops    drops    // lines that InfluxDB names in an error
 	suspects []string // lines that cannot be delivered although the server accepts other lines
 	reasons  []error
+
+	confirmations int
+	ofLines       func(*undelivered) bool // a line may be the reason of a failure
 }
 
-// check writes a point that no server has a reason to refuse.
+// writeCheck is the measurement of a point that no server has a reason to refuse.
+const writeCheck = "netsketch-write-check"
+
+// check writes a point that no server has a reason to refuse. If it is refused, as in a bucket with
+// an explicit schema, check writes the last accepted line again, which changes nothing.
 func (x *isolation) check(ctx context.Context) *undelivered {
-	_, err := x.writer.deliver(ctx, fmt.Sprintf("netsketch-write-check value=1i %d\n", x.now().UnixNano()))
+	_, err := x.writer.deliver(ctx, fmt.Sprintf("%s value=1i %d\n", writeCheck, x.now().UnixNano()))
+	if err != nil && x.ofLines(err) && x.accepted != "" {
+		_, err = x.writer.deliver(ctx, x.accepted)
+	}
 	return err
 }
 
-// confirmations is how often a single line must fail, and the server accept another line after
-// each failure, until the line is set aside: a server that fails now and then loses no points.
-const confirmations = 3
+// confirmations and patientConfirmations are how often a single line must fail, and the server
+// accept another line after each failure, until the line is set aside: a server that fails now and
+// then loses no points.
+const confirmations, patientConfirmations = 3, 10
 
 func (x *isolation) deliver(ctx context.Context, lines string) *undelivered {
 	first, rest := halves(lines)
@@ -187,7 +209,7 @@ func (x *isolation) deliver(ctx context.Context, lines string) *undelivered {
 		case failed == nil:
 			x.drops = drops{x.drops.points + d.points, cmp.Or(d.reason, x.drops.reason)}
 			return nil
-		case !failed.mayBeOfLines():
+		case !x.ofLines(failed):
 			return failed
 		case rest != "":
 			if failed := x.deliver(ctx, first); failed != nil {
@@ -198,7 +220,7 @@ func (x *isolation) deliver(ctx context.Context, lines string) *undelivered {
 		if err := x.check(ctx); err != nil {
 			return err
 		}
-		if try == confirmations {
+		if try == x.confirmations {
 			x.suspects, x.reasons = append(x.suspects, lines), append(x.reasons, failed.err)
 			return nil
 		}
