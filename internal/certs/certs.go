@@ -349,7 +349,7 @@ func (s *Store) states() []State {
 				st = &State{File: f.name}
 				byFile[f.name] = st
 			}
-			st.own = st.own || f.own
+			st.own = st.own || f.leaf != nil
 			st.Use = joinSorted(st.Use, x.users)
 			if strings.Contains(x.problem, f.name) { // the error names the file
 				st.Problem = x.problem

@@ -497,6 +497,76 @@ func TestOddPEM(t *testing.T) {
 	}
 }
 
+// TestOddChains: what stands beside the own certificate in its file does no harm.
+func TestOddChains(t *testing.T) {
+	p := newPair(t)
+	read := func(name string) string {
+		text, err := os.ReadFile(filepath.Join(p.dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	leaf, key := read("server.pem"), read("server.key")
+	block, _ := pem.Decode([]byte(leaf))
+	bad := bytes.Clone(block.Bytes)
+	bad[bytes.Index(bad, []byte{0xa0, 3, 2, 1, 2, 2})+7] |= 0x80 // a negative serial number
+	negative := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: bad}))
+	empty := "-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----\n"
+	dir := t.TempDir()
+	old, _ := testkit.NewAuthority(t, "old").Issue(t, dir, "old", time.Now().Add(-time.Hour))
+	expired, err := os.ReadFile(old)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, test := range map[string]struct{ chain, key, warning, err string }{
+		"an unreadable certificate": {leaf + negative, key, "1 of 2; the first: certificate 2: x509: negative", ""},
+		"before it":                 {negative + leaf, key, "1 of 2; the first: certificate 1: x509: negative", ""},
+		"an empty block":            {leaf + empty, key, "1 of 2; the first: certificate 2", ""},
+		"the key":                   {key + leaf, leaf + key, "", ""},
+		"twice":                     {leaf + leaf, key, "", ""},
+		"expired":                   {leaf + string(expired), key, "", ""},
+		"CRLF":                      {strings.ReplaceAll(leaf, "\n", "\r\n"), strings.ReplaceAll(key, "\n", "\r\n"), "", ""},
+		"DER":                       {string(block.Bytes), key, "", "a file in DER must be converted"},
+		"only an empty block":       {empty, key, "", "certificate 1: x509: malformed"},
+		"no key":                    {leaf, empty, "", "a certificate rather than a key"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			files := certs.Files{Cert: filepath.Join(t.TempDir(), "server.pem"), Key: filepath.Join(t.TempDir(), "server.key"),
+				CA: filepath.Join(p.dir, "clients-ca.pem")}
+			for name, text := range map[string]string{files.Cert: test.chain, files.Key: test.key} {
+				if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			server, err := p.store.Server(files)
+			if test.err != "" {
+				if err == nil || !strings.Contains(err.Error(), test.err) {
+					t.Errorf("error %v", err)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, clientErr, serverErr := handshake(t, server, p.client); clientErr != nil || serverErr != nil {
+				t.Errorf("handshake: %v, %v", clientErr, serverErr)
+			}
+			at := strings.Index(p.log.String(), files.Cert)
+			if (at >= 0) != (test.warning != "") || !strings.Contains(p.log.String()[max(at, 0):], test.warning) {
+				t.Errorf("log %s", p.log.String())
+			}
+		})
+	}
+	// A renewed certificate comes into force although an expired one stands beside it.
+	p.rotateServer(testkit.NewAuthority(t, "servers 2"))
+	chain := []byte(read("server.pem") + string(expired))
+	if err := os.WriteFile(filepath.Join(p.dir, "server.pem"), chain, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p.connects("servers 2", "clients 1")
+}
+
 // An encrypted key is named as such.
 func TestEncryptedKey(t *testing.T) {
 	p := newPair(t)

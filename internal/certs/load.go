@@ -42,7 +42,7 @@ type material struct {
 // file is a file of certificates.
 type file struct {
 	name  string
-	own   bool              // Files.Cert
+	leaf  *x509.Certificate // this end's own certificate; nil for authorities
 	first *x509.Certificate // certificate that expires first
 }
 
@@ -59,19 +59,22 @@ func load(src source) (*material, error) {
 		if err != nil {
 			return nil, fmt.Errorf("tls: key-file of cert-file %s: %w", src.Cert, err)
 		}
-		pair, err := tls.X509KeyPair(cert, key)
-		if err != nil && encrypted.Match(key) {
-			err = errors.New("the key is encrypted; expected one without a passphrase")
-		}
-		if err != nil {
-			return nil, fmt.Errorf("tls: cert-file %s with key-file %s: %w", src.Cert, src.Key, err)
-		}
 		chain, err := m.parse(src.Cert, cert)
 		if err != nil {
 			return nil, fmt.Errorf("tls: cert-file %s: %w", src.Cert, err)
 		}
+		pair, err := tls.X509KeyPair(encode(chain), key) // peers refuse a chain with a certificate that cannot be read
+		if err != nil && encrypted.Match(key) {
+			err = errors.New("the key is encrypted; expected one without a passphrase")
+		}
+		if err != nil {
+			if len(m.skipped) > 0 {
+				err = fmt.Errorf("%w; certificates that cannot be read are not used: %s", err, strings.Join(m.skipped, ", "))
+			}
+			return nil, fmt.Errorf("tls: cert-file %s with key-file %s: %w", src.Cert, src.Key, err)
+		}
 		m.pair = &pair
-		m.files = append(m.files, file{src.Cert, true, firstToExpire(chain)})
+		m.files = append(m.files, file{src.Cert, chain[0], firstToExpire(chain)})
 		sum.Write(cert)
 		sum.Write(key)
 	}
@@ -92,7 +95,7 @@ func load(src source) (*material, error) {
 		for _, c := range roots {
 			m.pool.AddCert(c)
 		}
-		m.files = append(m.files, file{src.CA, false, firstToExpire(roots)})
+		m.files = append(m.files, file{src.CA, nil, firstToExpire(roots)})
 		sum.Write(text)
 	}
 	sum.Sum(m.sum[:0])
@@ -129,12 +132,13 @@ func readPEM(file string) ([]byte, error) {
 var beginning = regexp.MustCompile(`-----BEGIN (TRUSTED |X509 )?CERTIFICATE-----`)
 
 // worseThan returns an error if the own certificate is not valid now and the other material's
-// certificate is.
+// certificate is. Other certificates of the file do not count: a chain may end with an expired one
+// that only old peers need.
 func (m *material) worseThan(other *material, now time.Time) error {
 	for i, f := range m.files {
-		if f.own && statusOf(f.first, now).invalid() && !statusOf(other.files[i].first, now).invalid() {
-			return fmt.Errorf("tls: cert-file %s: the certificate of %s is valid from %s to %s", f.name, f.first.Subject,
-				f.first.NotBefore.UTC().Format(time.RFC3339), f.first.NotAfter.UTC().Format(time.RFC3339))
+		if f.leaf != nil && statusOf(f.leaf, now).invalid() && !statusOf(other.files[i].leaf, now).invalid() {
+			return fmt.Errorf("tls: cert-file %s: the certificate of %s is valid from %s to %s", f.name, f.leaf.Subject,
+				f.leaf.NotBefore.UTC().Format(time.RFC3339), f.leaf.NotAfter.UTC().Format(time.RFC3339))
 		}
 	}
 	return nil
@@ -181,6 +185,14 @@ func (m *material) parse(name string, text []byte) ([]*x509.Certificate, error) 
 		m.skipped = append(m.skipped, fmt.Sprintf("%s: %d of %d; the first: %v", name, skipped, blocks, first))
 	}
 	return out, nil
+}
+
+// encode returns certificates as PEM.
+func encode(chain []*x509.Certificate) (out []byte) {
+	for _, c := range chain {
+		out = append(out, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Raw})...)
+	}
+	return out
 }
 
 func firstToExpire(certs []*x509.Certificate) *x509.Certificate {
