@@ -486,12 +486,12 @@ func (r *interval) hostTable() (*table.Table, error) {
 	return b.Table()
 }
 
-// status is complete if the observer delivered the whole interval.
+// status is complete if the observer delivered the whole interval, with all heavy flows.
 func (o *observer) status() sdk.Status {
 	switch {
 	case o.report == nil:
 		return sdk.StatusLost
-	case !o.whole:
+	case !o.whole || o.report.Counters[wire.HeavyFull] > 0:
 		return sdk.StatusPartial
 	}
 	return sdk.StatusComplete

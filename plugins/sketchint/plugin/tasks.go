@@ -505,21 +505,16 @@ func fork(before, now []uint32) uint32 {
 	return now[max(at-1, 0)]
 }
 
-// status is complete if all hosts delivered the whole interval.
+// status is complete if all observers are, lost if all are, and otherwise partial.
 func (r *interval) status() sdk.Status {
-	delivered, whole := 0, 0
+	of := map[sdk.Status]int{}
 	for _, o := range r.observers {
-		if o.report != nil {
-			delivered++
-		}
-		if o.whole {
-			whole++
-		}
+		of[o.status()]++
 	}
-	switch {
-	case delivered == 0:
+	switch n := len(r.observers); {
+	case of[sdk.StatusLost] == n:
 		return sdk.StatusLost
-	case whole < len(r.observers):
+	case of[sdk.StatusComplete] < n:
 		return sdk.StatusPartial
 	}
 	return sdk.StatusComplete
