@@ -24,7 +24,8 @@ import (
 type Fast [0]struct{}
 
 // P4 is the family of p4/programs: CRC-32 of the key, then CRC-32 of the digest times the row's
-// odd constant. It has no seed. Keys with equal CRC-32 cannot be distinguished.
+// odd constant. A seed is an odd factor of the digest. Keys with equal CRC-32 cannot be
+// distinguished.
 type P4 [1]struct{}
 
 // P4Wide is P4 with an additional CRC-16 of the key, as in ChameleMon's encoders. Keys cannot be
@@ -77,8 +78,13 @@ func Check[F Hash](rows int, seed uint64) error {
 	if rows < 1 || rows > Rows[F]() {
 		return fmt.Errorf("%w: rows: %d; hash family %s has 1 to %d", sketch.ErrConfig, rows, Name[F](), Rows[F]())
 	}
-	if isP4[F]() && seed != 0 {
-		return fmt.Errorf("%w: seed: %d; the P4 programs' hashes have no seed; expected 0", sketch.ErrConfig, seed)
+	switch {
+	case seed == 0 || !isP4[F]():
+	case isWide[F]():
+		return fmt.Errorf("%w: seed: %d; hash family %s has no seed; expected 0", sketch.ErrConfig, seed, Name[F]())
+	case seed%2 == 0 || seed > math.MaxUint32:
+		return fmt.Errorf("%w: seed: %d; hash family %s has odd seeds of 32 bits, and 0 for none", sketch.ErrConfig, seed,
+			Name[F]())
 	}
 	return nil
 }
@@ -95,13 +101,14 @@ var odd = [MaxRows]uint64{
 	0xda942042e4dd58b5, 0xc2b2ae3d27d4eb4f, 0x8ebc6af09c88c6e3, 0xe7037ed1a0b428db,
 }
 
-// Digest hashes a key, of any length.
+// Digest hashes a key, of any length. The seed of P4 is a factor of the key's hash, as in
+// LightGuardian's program; 0 and 1 are the same.
 func Digest[F Hash](seed uint64, key []byte) uint64 {
 	if isWide[F]() {
 		return uint64(rowhash.Key(key)) | uint64(rowhash.Check(key))<<32
 	}
 	if isP4[F]() {
-		return uint64(rowhash.Key(key))
+		return uint64(rowhash.Key(key) * max(uint32(seed), 1))
 	}
 	n := len(key)
 	var a, b uint64

@@ -198,14 +198,14 @@ func TestKnownDigests(t *testing.T) {
 func TestCheck(t *testing.T) {
 	for name, err := range map[string]error{
 		"no rows": Check[Fast](0, 0), "negative": Check[Fast](-1, 0), "too many": Check[Fast](9, 0),
-		"too many for P4": Check[P4](6, 0), "P4 has no seed": Check[P4](3, 1),
+		"too many for P4": Check[P4](6, 0), "even seed of P4": Check[P4](3, 2), "long seed of P4": Check[P4](3, 1<<32|1),
 		"too many for P4Wide": Check[P4Wide](4, 0), "P4Wide has no seed": Check[P4Wide](3, 1),
 	} {
 		if !errors.Is(err, sketch.ErrConfig) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if err := errors.Join(Check[Fast](8, 99), Check[P4](5, 0), Check[P4Wide](3, 0)); err != nil {
+	if err := errors.Join(Check[Fast](8, 99), Check[P4](5, 0), Check[P4](5, 1<<32-1), Check[P4Wide](3, 0)); err != nil {
 		t.Error(err)
 	}
 }

@@ -10,23 +10,23 @@ import (
 	"github.com/netsketch/netsketch/sketch/family"
 )
 
-// TestSwitchesHashAlike measures what LightGuardian loses because all switches have the same row
-// hashes: the share of flows whose size is too high at each of three switches in a row. Half of the
-// flows of a switch cross all three. With a seed for each switch, other flows share their buckets
-// at each.
-func TestSwitchesHashAlike(t *testing.T) {
+// TestSeedsOfSwitches compares switches with a seed each with switches that hash alike: by the
+// share of flows whose size is too high at each of three switches in a row. Half of the flows of a
+// switch cross all three. With seeds, other flows share their buckets at each.
+func TestSeedsOfSwitches(t *testing.T) {
 	const switches, width = 3, 4096
-	for _, flows := range []int{2000, 8000, 20_000} {
+	odd := [switches]uint64{0x811c9dc5, 0x9e3779b1, 0x2c9277b5}
+	for _, flows := range []int{2000, 8000} {
 		high := map[bool]float64{}
 		for _, seeds := range []bool{false, true} {
 			r := rand.New(rand.NewPCG(1, uint64(flows)))
-			var all [switches]*Sketch[family.Fast]
+			var all [switches]*Sketch[family.P4]
 			for i := range all {
 				c := Config{Width: width}
 				if seeds {
-					c.Seed = uint64(i) * 0x9e3779b97f4a7c15
+					c.Seed = odd[i]
 				}
-				s, err := New[family.Fast](c)
+				s, err := New[family.P4](c)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -57,8 +57,9 @@ func TestSwitchesHashAlike(t *testing.T) {
 			}
 		}
 		t.Logf("%d flows: %.4f too high at all switches, %.4f with seeds", flows, high[false], high[true])
-		if high[true] > high[false] {
-			t.Errorf("%d flows: %.4f with seeds, %.4f without", flows, high[true], high[false])
+		if high[true] > 0.7*high[false] {
+			t.Errorf("%d flows: %.4f with seeds, %.4f without; expected at most 0.7 times as many", flows, high[true],
+				high[false])
 		}
 	}
 }

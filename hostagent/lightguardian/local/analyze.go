@@ -67,7 +67,7 @@ func reconstruct(s *wire.Settings, r *wire.Report) ([]*device, error) {
 		x.old -= uint64(c[x.interval])
 		var err error
 		x.sketch, err = sumax.NewPartial[family.P4](sumax.Config{Rows: s.Sketch.Rows, Width: d.Columns,
-			Ranges: s.Sketch.Delays, NoSizes: !s.Sketch.Sizes, Intervals: s.Sketch.Gaps})
+			Ranges: s.Sketch.Delays, NoSizes: !s.Sketch.Sizes, Intervals: s.Sketch.Gaps, Seed: uint64(d.Seed)})
 		if err != nil {
 			return nil, fmt.Errorf("switch %s: %w", x.name, err)
 		}

@@ -29,13 +29,16 @@ import (
 	"github.com/netsketch/netsketch/yang"
 )
 
-const columns = 64
+const (
+	columns = 64
+	seed    = 0x2c9277b5
+)
 
 func settings() *wire.Settings {
 	s := &wire.Settings{Kept: 1 << 20, Flows: 5000, Interval: 2, Sketch: &wire.Sketch{Rows: 3,
 		Delays: []uint32{50, 100, 200}, Sizes: true, Gaps: true, Unit: 3}}
 	for id, name := range []string{"s1", "s2"} {
-		s.Devices = append(s.Devices, wire.Device{ID: uint16(id), Name: name, Columns: columns, Words: 21})
+		s.Devices = append(s.Devices, wire.Device{ID: uint16(id), Name: name, Seed: seed, Columns: columns, Words: 21})
 	}
 	return s
 }
@@ -75,7 +78,7 @@ func start(t *testing.T, received int) (address string) {
 	}
 	path.Advance(11)
 	sketch, err := sumax.New[family.P4](sumax.Config{Rows: 3, Width: columns, Ranges: []uint32{50, 100, 200},
-		Intervals: true})
+		Intervals: true, Seed: seed})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -60,6 +60,7 @@ func (s *Sketch) words() int {
 type Device struct {
 	ID      uint16 `json:"id"`
 	Name    string `json:"name,omitempty"` // name of the switch in answers of the host
+	Seed    uint32 `json:"seed"`           // factor of the hashes of its sketch, odd
 	Columns int    `json:"columns"`
 	Words   int    `json:"words"` // cells of a sketchlet
 }
@@ -117,6 +118,9 @@ func ParseSettings(data []byte) (*Settings, error) {
 		}
 		if k := s.Sketch; k != nil && d.Words != k.words() {
 			fail("devices[%d]: %d words; the sketch has %d", i, d.Words, k.words())
+		}
+		if d.Seed != 0 && d.Seed%2 == 0 {
+			fail("devices[%d]: seed %d; expected an odd number, or 0 for none", i, d.Seed)
 		}
 		if seen[d.ID] {
 			fail("devices[%d]: device %d is there twice", i, d.ID)

@@ -74,6 +74,7 @@ type lightguardian struct {
 	strip                   map[uint32]bool
 	bank                    byte
 	began, current, packets uint32
+	hashed                  uint32 // seed of the last packet
 	start                   uint64
 	sketches                map[uint32]*sumax.Sketch[family.P4]
 	carried                 []uint32
@@ -138,7 +139,9 @@ func (m *lightguardian) cells() int {
 // sketch is the sketch of one interval.
 func (m *lightguardian) sketch(t testing.TB, interval uint32) *sumax.Sketch[family.P4] {
 	if m.sketches[interval] == nil {
-		s, err := sumax.New[family.P4](m.config)
+		config := m.config
+		config.Seed = uint64(m.seed)
+		s, err := sumax.New[family.P4](config)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -166,6 +169,9 @@ func (m *lightguardian) arrive(f []byte, micros uint64) (p passage) {
 	} else if step := m.bank - byte(m.current); step != 0 {
 		m.current += uint32(step)
 		m.start = micros
+	}
+	if m.hashed != m.seed {
+		m.began, m.hashed = m.current, m.seed
 	}
 	m.packets++
 	p = passage{interval: m.current, random: mix(m.packets, m.seed), now: uint32(micros-m.start) + 1}

@@ -24,13 +24,14 @@ type lgBench struct {
 	*bench
 	m       *lightguardian
 	virtual *delayed // with a virtual clock, so that times are those of the model; nil: the wall clock
+	seed    uint32   // seed that carry sets
 	byDelay uint32   // on the wall clock all packets are in this delay range
 	began   time.Time
 }
 
 func startLightGuardian(t testing.TB, program *compiled.Program, sw target) *lgBench {
 	b := newBench(t, program, sw)
-	l := &lgBench{bench: b, m: newLightGuardian(t, b.cat), began: time.Now()}
+	l := &lgBench{bench: b, m: newLightGuardian(t, b.cat), seed: 0x2c9277b5, began: time.Now()}
 	l.virtual, _ = sw.(*delayed)
 	l.install()
 	if l.virtual == nil {
@@ -55,7 +56,7 @@ func (l *lgBench) interval(bank byte) {
 
 // carry sets λc in parts of 65,536, and k.
 func (l *lgBench) carry(device uint16, probability uint32, chances int) {
-	l.m.device, l.m.probability, l.m.chances, l.m.seed = device, probability, chances, 0x2c9277b5
+	l.m.device, l.m.probability, l.m.chances, l.m.seed = device, probability, chances, l.seed
 	l.action("ingress.lightguardian.carry", "set_carry", p4rt.Uint("device", uint64(device)),
 		p4rt.Uint("probability", uint64(probability)), p4rt.Uint("chances", uint64(chances)),
 		p4rt.Uint("seed", uint64(l.m.seed)))
@@ -220,6 +221,22 @@ func conformLightGuardian(t *testing.T, program *compiled.Program, sw target) *l
 	each("after empty intervals", lgFrames(22, 50))
 	l.interval(12)
 	each("in the next one", lgFrames(23, 100))
+	l.interval(13)
+	each("before the seed changes", lgFrames(25, 50))
+	l.seed = 0x7feb352d
+	l.carry(7, 1<<16, 1)
+	before := l.m.events[lgInserted]
+	each("after the seed has changed", lgFrames(26, 100))
+	l.interval(14)
+	each("the first interval with the new seed", lgFrames(27, 200))
+	if n := l.m.events[lgInserted] - before; n != 0 {
+		t.Errorf("%d sketchlets of intervals that are not of the new seed alone", n)
+	}
+	l.interval(15)
+	each("sketchlets of the new seed", lgFrames(28, 100))
+	if l.m.events[lgInserted] == before {
+		t.Error("no sketchlets of the interval with the new seed")
+	}
 	l.compareCounters()
 	if got := l.readCounter("lightguardian_events"); !slices.Equal(got, l.m.events[:]) {
 		t.Errorf("lightguardian_events is %v, the model has %v", got, l.m.events)

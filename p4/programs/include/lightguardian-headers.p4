@@ -66,7 +66,7 @@ struct lightguardian_scratch_t {
     bit<32> payload;  // bytes after the headers above
     // The state of the interval.
     bit<32> current;  // number of the newest interval
-    bit<32> began;    // number of the interval in which the switch started
+    bit<32> began;    // number of the interval in which the switch started, or got another seed
     bit<8>  step;
     bit<32> interval; // number of the packet's interval; 0: the packet is not measured
     bit<32> packets;  // packets since the switch started
@@ -95,6 +95,7 @@ struct lightguardian_scratch_t {
     bit<16> mark_sum;
     bit<16> zero;
     // The sketch.
+    bit<32> flow;     // hash of the flow with the seed of the switch
     bit<32> delay;
     bit<32> range;
     bit<32> cell;     // first cell of a bucket

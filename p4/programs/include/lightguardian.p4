@@ -58,7 +58,8 @@
 #define LG_BEGAN 1
 #define LG_PACKETS 2
 #define LG_START 3 // and 4: time of an interval's first packet, by the interval's lowest bit
-#define LG_STATE 5
+#define LG_SEED 5
+#define LG_STATE 6
 
 // A packet with a step of -1 has read the bank before an earlier packet has.
 #define LG_BEHIND 255
@@ -137,15 +138,22 @@ control LightGuardianIngress(inout headers_t hdr, inout metadata_t meta,
     }
 
     // probability is the number of packets, of 65,536 without a sketchlet, that get one (λc).
-    // chances is k.
+    // chances is k. seed is an odd factor of all hashes of the switch. An interval in which it
+    // changes is not carried, because its buckets are those of two seeds.
     action set_carry(bit<16> device, bit<17> probability, bit<8> chances, bit<32> seed) {
         LG.device = device;
         LG.probability = probability;
         LG.chances = chances;
         hash(LG.random, HashAlgorithm.crc32, 32w0, { LG.packets * seed }, NS_HASH_RANGE);
+        LG.flow = meta.flow.five_tuple * seed;
+        lightguardian_state.read(LG.value, LG_SEED);
+        LG.began = (LG.value == seed) ? LG.began : LG.interval;
+        lightguardian_state.write(LG_BEGAN, LG.began);
+        lightguardian_state.write(LG_SEED, seed);
     }
 
-    // Different odd seeds let the switches of a path choose different packets.
+    // With different seeds the switches of a path choose different packets, and flows that share a
+    // bucket at one of them do not share it at the others.
     table carry {
         actions = { set_carry; }
         default_action = set_carry(0, 0, 1, 0x94d049bb);
@@ -193,7 +201,7 @@ control LightGuardianIngress(inout headers_t hdr, inout metadata_t meta,
 #define LG_ROW(row) \
     action locate##row() { \
         hash(LG.column, HashAlgorithm.crc32, 32w0, \
-             { meta.flow.five_tuple * LG_ODD_ROW##row }, 32w1 * NS_LIGHTGUARDIAN_COLUMNS); \
+             { LG.flow * LG_ODD_ROW##row }, 32w1 * NS_LIGHTGUARDIAN_COLUMNS); \
         LG_LOCATE(row, (bit<32>)LG.interval[0:0], LG.column) \
         lightguardian_sketch.read(LG.stamp, LG.cell); \
     }

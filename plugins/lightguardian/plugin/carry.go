@@ -148,11 +148,16 @@ func (s *setup) probability(name string) float64 {
 
 // carryEntry is the entry with λc of a switch.
 func (s *setup) carryEntry(name string) sdk.TableEntry {
-	h := fnv.New32a()
-	h.Write([]byte(name))
-	seed := h.Sum32() | 1 // a different seed for each switch, so that switches select different packets
 	return sdk.TableEntry{Table: "ingress.lightguardian.carry", Action: "ingress.lightguardian.set_carry",
 		Params: []sdk.ActionParam{number("device", s.ids[name], 2),
 			number("probability", uint32(math.Round(s.probability(name)*65_536)), 3),
-			number("chances", s.config.Chances, 1), number("seed", seed, 4)}}
+			number("chances", s.config.Chances, 1), number("seed", seedOf(name), 4)}}
+}
+
+// seedOf returns the seed of a switch: switches of different names select different packets, and
+// their flows share different buckets.
+func seedOf(name string) uint32 {
+	h := fnv.New32a()
+	h.Write([]byte(name))
+	return h.Sum32() | 1
 }

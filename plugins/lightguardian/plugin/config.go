@@ -141,7 +141,7 @@ func (c *Configuration) Validate() error {
 	ratio("rules.loop", r.Loop)
 	ratio("rules.jitter", r.Jitter)
 	if len(errs) == 0 {
-		if _, err := s.partial(); err != nil {
+		if _, err := s.partial(1); err != nil {
 			errs.Add("sketch", "%v", err)
 		}
 	}
@@ -159,10 +159,10 @@ func (s *Sketch) micros() []uint32 {
 	return out
 }
 
-// partial returns an empty sketch for the columns of a switch.
-func (s *Sketch) partial() (*sumax.Sketch[family.P4], error) {
+// partial returns an empty sketch for the columns of a switch with a seed.
+func (s *Sketch) partial(seed uint32) (*sumax.Sketch[family.P4], error) {
 	return sumax.NewPartial[family.P4](sumax.Config{Rows: s.Rows, Width: s.Columns, Ranges: s.micros(), NoSizes: !s.Sizes,
-		Intervals: s.Gaps})
+		Intervals: s.Gaps, Seed: uint64(seed)})
 }
 
 // words returns the count of cells of a sketchlet.

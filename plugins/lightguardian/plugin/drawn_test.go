@@ -176,9 +176,9 @@ func newDrawn(t testing.TB, kind string, seed uint64) *drawn {
 	d.traffic(t, int(d.between(100, 1000)), 0.6*d.Float64(), 0.2)
 	d.lambda = slices.Repeat([]float64{1. / 16}, len(d.near))
 	for i := range d.sketches {
-		for range d.near {
+		for at := range d.near {
 			s, err := sumax.New[family.P4](sumax.Config{Rows: 3, Width: d.columns, Ranges: []uint32{50, 100, 200},
-				Intervals: true})
+				Intervals: true, Seed: uint64(seedOf(switchName(at)))})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -277,7 +277,7 @@ func (i *interval) add(name string, at int, cells []uint32, late bool) bool {
 	}
 	if c.sketch == nil {
 		var err error
-		if c.sketch, err = i.config.Sketch.partial(); err != nil {
+		if c.sketch, err = i.config.Sketch.partial(seedOf(name)); err != nil {
 			return false // checked with the configuration
 		}
 	}

@@ -188,8 +188,8 @@ func (s *setup) hostSettings() (out []sdk.HostSetting, err error) {
 		Interval: s.config.IntervalEpochs,
 		Sketch:   &wire.Sketch{Rows: k.Rows, Delays: k.micros(), Sizes: k.Sizes, Gaps: k.Gaps, Unit: s.config.unit()}}
 	for _, name := range s.own {
-		settings.Devices = append(settings.Devices, wire.Device{ID: s.ids[name], Name: name, Columns: k.Columns,
-			Words: k.words()})
+		settings.Devices = append(settings.Devices, wire.Device{ID: s.ids[name], Name: name, Seed: seedOf(name),
+			Columns: k.Columns, Words: k.words()})
 	}
 	data, err := settings.Append(nil)
 	if err != nil {

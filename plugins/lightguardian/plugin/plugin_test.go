@@ -3,6 +3,7 @@
 package plugin
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"maps"
@@ -491,6 +492,37 @@ func TestPlan(t *testing.T) {
 	want = map[string]int{"carry": 4, "clock": 4, "delays": 4, "delete mtu": 20, "delete strip": 1, "strip": 8}
 	if got := count(second); !maps.Equal(got, want) {
 		t.Errorf("entries %v, want %v", got, want)
+	}
+}
+
+// TestSeeds: each switch gets an odd seed of its own, and hosts read its sketch with the same one.
+func TestSeeds(t *testing.T) {
+	s := sdktest.Start(t, New(), sdktest.Options{Config: simConfig(""), Network: simNetwork()}).Settings()
+	seeds, used := map[string]uint32{}, map[uint32]bool{}
+	for _, w := range s.Plan.Writes {
+		if i := len(w.Entry.Params) - 1; w.Entry.Table == "ingress.lightguardian.carry" {
+			seed := binary.BigEndian.Uint32(w.Entry.Params[i].Value)
+			seeds[w.Device] = seed
+			used[seed] = true
+			if seed%2 == 0 {
+				t.Errorf("the seed of %s is %d; want an odd one", w.Device, seed)
+			}
+		}
+	}
+	if len(used) != len(simNetwork().Devices) {
+		t.Errorf("seeds %v of %d switches", seeds, len(simNetwork().Devices))
+	}
+	role, err := wire.ParseSettings(s.Plan.Hosts[0].Data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range role.Devices {
+		if d.Seed != seeds[d.Name] || d.Seed == 0 {
+			t.Errorf("hosts read the sketch of %s with seed %d, want %d", d.Name, d.Seed, seeds[d.Name])
+		}
+	}
+	if len(role.Devices) != len(seeds) {
+		t.Errorf("hosts know switches %v, want %d", role.Devices, len(seeds))
 	}
 }
 

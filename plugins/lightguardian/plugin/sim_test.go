@@ -48,7 +48,7 @@ func newSim(t testing.TB) *sim {
 	for _, d := range simNetwork().Devices {
 		var err error
 		if s.sketches[d.Name], err = sumax.New[family.P4](sumax.Config{Rows: 3, Width: simColumns,
-			Ranges: []uint32{50, 100, 200}, Intervals: true}); err != nil {
+			Ranges: []uint32{50, 100, 200}, Intervals: true, Seed: uint64(seedOf(d.Name))}); err != nil {
 			t.Fatal(err)
 		}
 	}

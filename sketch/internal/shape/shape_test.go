@@ -46,7 +46,7 @@ func TestBadRows(t *testing.T) {
 		{9, 1, 0, 0, "rows: 9"},
 		{0, math.MaxInt, 0, 0, "cells"},
 		{0, 0, math.MaxInt, 0, "cells"},
-		{0, 1, 0, 1, "seed"},
+		{0, 1, 0, 2, "seed"},
 	} {
 		_, _, err := shape.Rows[family.P4]("table", tt.rows, tt.width, tt.memory, 8, tt.seed)
 		if !errors.Is(err, sketch.ErrConfig) || !strings.Contains(err.Error(), "table: ") ||
