@@ -420,7 +420,9 @@ func setScalar(v reflect.Value, text string) error {
 		v.SetUint(x)
 	case v.CanFloat():
 		var x float64
-		x, err = strconv.ParseFloat(text, v.Type().Bits())
+		if err = Decimal(text); err == nil {
+			x, err = strconv.ParseFloat(text, v.Type().Bits())
+		}
 		if err == nil && (math.IsNaN(x) || math.IsInf(x, 0)) {
 			err = strconv.ErrRange
 		}
@@ -442,7 +444,7 @@ func setScalar(v reflect.Value, text string) error {
 var errLeadingZero = errors.New("a number that begins with 0 would be octal for some programs and decimal for " +
 	"others; leave the zeros out, or write an octal number as 0o10")
 
-// Decimal refuses a whole number with leading zeros, because readers disagree on its base.
+// Decimal refuses a number with leading zeros, because readers disagree on its base.
 func Decimal(text string) error {
 	digits := strings.TrimLeft(text, "+-")
 	if len(digits) > 1 && digits[0] == '0' && digits[1] >= '0' && digits[1] <= '9' {

@@ -113,6 +113,48 @@ func TestVariablesHaveTypes(t *testing.T) {
 	}
 }
 
+// TestLeadingZeros: a number with a leading zero is refused wherever a number is expected, and is a
+// text elsewhere, also in the section of a plugin.
+func TestLeadingZeros(t *testing.T) {
+	type numbers struct {
+		Whole    int              `yaml:"whole"`
+		Share    float64          `yaml:"share"`
+		Size     settings.Size    `yaml:"size"`
+		Text     string           `yaml:"text"`
+		Settings settings.Section `yaml:"settings"`
+	}
+	for text, want := range map[string]string{
+		"whole: 010": "begins with 0", "whole: -08": "begins with 0", "whole: 0x10": "", "whole: 0": "",
+		"share: 010": "begins with 0", "share: 01.5": "begins with 0", "share: 0.5": "", "share: 08": "begins with 0",
+		"size: 010": "begins with 0", "size: 08KiB": "begins with 0", "size: 0.5KiB": "", "size: 1.5": "expected a size",
+		"text: 010": "", "settings: {a: 010, b: -010, c: 08, d: 10}": "",
+	} {
+		r := settings.NewReport("n.yaml", []byte(text))
+		var n numbers
+		settings.NewDecoder(r).Decode(yaml.Parse(r, []byte(text), func(string) (string, bool) { return "", false }), &n)
+		if err := r.Err(); (err != nil) != (want != "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", text, err, want)
+		}
+		if strings.HasPrefix(text, "text") && n.Text != "010" {
+			t.Errorf("%s: %q", text, n.Text)
+		}
+		if !strings.HasPrefix(text, "settings") {
+			continue
+		}
+		got, err := n.Settings.JSON()
+		if want := `{"a":"010","b":"-010","c":"08","d":10}`; err != nil || string(got) != want {
+			t.Errorf("%s, %v, want %s", got, err, want)
+		}
+		var numbers struct {
+			A int `yaml:"a"`
+		}
+		if err := settings.DecodeJSON([]byte(`{"a":"010"}`), &numbers); err == nil ||
+			!strings.Contains(err.Error(), "begins with 0") {
+			t.Errorf("a plugin's number: %v", err)
+		}
+	}
+}
+
 func FuzzDecodeJSON(f *testing.F) {
 	f.Add(`{"share": 0.25, "delays": ["1ms"], "words": "a", "nodes": [{"name": "x", "id": 7}], "ports": {"a": [1]}}`)
 	f.Add(strings.Repeat("[", 70))

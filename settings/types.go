@@ -56,9 +56,13 @@ func (s *Size) UnmarshalText(text []byte) error {
 		if !ok {
 			continue
 		}
-		x, err := strconv.ParseFloat(strings.TrimSpace(digits), 64)
-		if err != nil || x < 0 || math.IsNaN(x) || x*u.bytes >= math.MaxInt64 {
+		digits = strings.TrimSpace(digits)
+		x, err := strconv.ParseFloat(digits, 64)
+		if err != nil || x < 0 || math.IsNaN(x) || x*u.bytes >= math.MaxInt64 || u.bytes == 1 && x != math.Trunc(x) {
 			break
+		}
+		if err := Decimal(digits); err != nil {
+			return fmt.Errorf("expected a size in bytes, such as 65536, 64KiB or 10MB; found %q: %w", text, err)
 		}
 		*s = Size(x * u.bytes)
 		return nil

@@ -361,6 +361,9 @@ func (t *tree) scalar(out *settings.Node, n ast.Node, path string) {
 		return
 	case *ast.IntegerNode:
 		out.Value = n.Value
+		if settings.Decimal(out.Text) != nil { // the reader of the value refuses it, or takes it as a text
+			out.Value = out.Text
+		}
 		return
 	case *ast.FloatNode:
 		out.Value = n.Value
