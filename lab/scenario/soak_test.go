@@ -4,6 +4,7 @@ package scenario_test
 
 import (
 	"fmt"
+	"log/slog"
 	"os"
 	"runtime"
 	"slices"
@@ -11,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/netsketch/netsketch/internal/test/testkit"
 	"github.com/netsketch/netsketch/lab/scenario"
 )
 
@@ -39,7 +41,9 @@ func TestSoak64Switches(t *testing.T) {
 		t.Fatal(err)
 	}
 	var memory []int
+	var log testkit.Log // says why an epoch is not complete
 	r := playWith(t, s, scenario.Options{
+		Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn})),
 		OnEpoch: func(*scenario.Run) error {
 			runtime.GC()
 			memory = append(memory, resident(t))
@@ -57,6 +61,9 @@ func TestSoak64Switches(t *testing.T) {
 					v.Packets.True)
 			}
 		}
+	}
+	if t.Failed() {
+		t.Logf("warnings:\n%s", log.String())
 	}
 	early, late := memory[len(memory)/4], memory[len(memory)-1]
 	t.Logf("resident memory: %d MB after a quarter, %d MB at the end", early>>20, late>>20)

@@ -156,8 +156,9 @@ func open(device string) (socket, lacks int, err error) {
 	return s, 0, err
 }
 
-// digest returns the hash of a packet from h1 to the Server, and "" for any other packet. It
-// leaves out MAC addresses, TTL and the IPv4 checksum, because routers change them.
+// digest names a packet from h1 to the Server by its IP identification, length, TCP sequence number
+// and hash; "" for any other packet. The hash leaves out MAC addresses, TTL and the IPv4 checksum,
+// because routers change them.
 func digest(frame []byte) string {
 	if len(frame) < 14+20+20 || binary.BigEndian.Uint16(frame[12:]) != 0x0800 {
 		return ""
@@ -171,7 +172,8 @@ func digest(frame []byte) string {
 	ip = ip[:min(int(binary.BigEndian.Uint16(ip[2:])), len(ip))] // without Ethernet's padding
 	ip[8], ip[10], ip[11] = 0, 0, 0
 	sum := sha256.Sum256(ip)
-	return hex.EncodeToString(sum[:])
+	return fmt.Sprintf("id=%d,length=%d,seq=%d,hash=%x", binary.BigEndian.Uint16(ip[4:]), len(ip),
+		binary.BigEndian.Uint32(tcp[4:]), sum)
 }
 
 // child is a program that runs in a namespace and is ready.
@@ -269,18 +271,39 @@ func Transfer(size int64, during func() error) (int64, error) {
 		return 0, err
 	}
 	left := map[string]int{}
-	for _, hash := range sent {
-		left[hash]++
+	for _, packet := range sent {
+		left[packet]++
 	}
-	for n, hash := range received {
-		if left[hash] == 0 {
-			return 0, fmt.Errorf("h1 did not send packet %d that h2 received", n)
+	for n, packet := range received {
+		if left[packet] == 0 {
+			return 0, fmt.Errorf("h2 received packet %d, %s, %d times; h1 sent it %d times, and with its "+
+				"sequence number %q", n, packet, count(received, packet), count(sent, packet), alike(sent, packet))
 		}
-		left[hash]--
+		left[packet]--
 	}
 	fmt.Printf("h1 sent %d packets, h2 received %d of them as they were sent\n", len(sent), len(received))
 	if len(received) < int(size/1500) {
 		return 0, fmt.Errorf("only %d packets arrived for %d bytes", len(received), size)
 	}
 	return int64(len(received)), nil
+}
+
+func count(packets []string, packet string) (n int) {
+	for _, p := range packets {
+		if p == packet {
+			n++
+		}
+	}
+	return n
+}
+
+// alike returns the packets with the sequence number of a packet.
+func alike(packets []string, packet string) (same []string) {
+	seq := strings.Split(packet, ",")[2]
+	for _, p := range packets {
+		if strings.Contains(p, ","+seq+",") {
+			same = append(same, p)
+		}
+	}
+	return same
 }
