@@ -275,7 +275,7 @@ func (l *Live) Close() error {
 		errs = append(errs, <-l.outDone)
 	}
 	if l.col != nil {
-		errs = append(errs, l.col.Stop(context.Background()))
+		errs = append(errs, stopUnread(l.col, l.reports))
 	}
 	if l.port != nil {
 		errs = append(errs, l.port.Close())

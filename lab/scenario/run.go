@@ -93,7 +93,7 @@ type Run struct {
 	shared  int                      // epochs that share a bank
 	rule    truth.Rule               // rule for the flows of packets; nil: the rule of the P4 programs
 	scored  []string                 // names of the scored plugins, in the order of the scenario
-	latency *latencies
+	latency gnmiread.Latencies
 	report  Report
 
 	watching []context.CancelFunc // ends the subscriptions to watched rows
@@ -404,11 +404,10 @@ func (r *Run) Play(ctx context.Context) (*Report, error) {
 	}
 	watch, stop := context.WithCancel(ctx)
 	var watching sync.WaitGroup
-	r.latency = &latencies{first: map[uint64]time.Duration{}}
 	if r.virtual == nil && len(r.scored) > 0 {
 		a := r.scorers[r.scored[0]].Algorithm()
 		marker := []string{a.Root, "summary", "state", cmp.Or(a.Marker, score.DefaultMarker)}
-		watching.Go(func() { r.latency.watch(watch, r.client, marker, r.o.Logger) })
+		watching.Go(func() { r.latency.Watch(watch, r.client, marker, r.o.Logger) })
 	}
 	err := errors.Join(play(ctx), r.agents.failure())
 	stop()
@@ -435,7 +434,9 @@ func (r *Run) fillStats() {
 		InFlight: s.InTransit, LagNS: int64(s.Lag),
 	}
 	r.report.Network.Altered, _ = r.net.Altered()
-	r.report.Latency = r.latency.summary()
+	if all := r.latency.Sorted(); len(all) > 0 {
+		r.report.Latency = &Latency{MedianNS: int64(all[len(all)/2]), WorstNS: int64(all[len(all)-1]), Epochs: len(all)}
+	}
 	for i := range r.report.Traces {
 		t := &r.report.Traces[i]
 		if n := r.places[t.File].played; n != nil {
@@ -671,7 +672,7 @@ func (r *Run) Close() error {
 	}
 	r.agents.stop()
 	if r.col != nil {
-		errs = append(errs, r.col.Stop(context.Background()))
+		errs = append(errs, stopUnread(r.col, r.reports))
 	}
 	if r.net != nil {
 		errs = append(errs, r.net.Close())
@@ -685,37 +686,15 @@ func (r *Run) Close() error {
 	return errors.Join(errs...)
 }
 
-// latencies are from the end of an epoch to the first update at a subscriber.
-type latencies struct {
-	mu    sync.Mutex
-	first map[uint64]time.Duration
-}
-
-// watch subscribes and notes when each epoch's number first arrives.
-func (l *latencies) watch(ctx context.Context, c *gnmiread.Client, marker []string, log *slog.Logger) {
-	err := c.Epochs(ctx, marker, func(number uint64, end time.Time) {
-		late := time.Since(end)
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		l.first[number] = late
-	})
-	if err != nil && ctx.Err() == nil {
-		log.Warn("the subscription that measures latency ended", "error", err)
-	}
-}
-
-func (l *latencies) summary() *Latency {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if len(l.first) == 0 {
-		return nil
-	}
-	var all []time.Duration
-	for _, d := range l.first {
-		all = append(all, d)
-	}
-	slices.Sort(all)
-	return &Latency{MedianNS: int64(all[len(all)/2]), WorstNS: int64(all[len(all)-1]), Epochs: len(all)}
+// stopUnread stops a collector whose reports nobody reads any more. A collector that waits for a
+// reader could not stop.
+func stopUnread(col *collector.Collector, reports chan collector.Report) error {
+	go func() {
+		for range reports {
+		}
+	}()
+	defer close(reports)
+	return col.Stop(context.Background())
 }
 
 // History returns the scores of an algorithm's epochs so far; ok is false if it is not scored.

@@ -52,6 +52,16 @@ func playWith(tb testing.TB, s *scenario.Scenario, o scenario.Options) *scenario
 	return report
 }
 
+// A run on the wall clock ends although nobody reads the collector's reports any more.
+func TestCloseWithUnreadReports(t *testing.T) {
+	s := load(t, "small", 200)
+	s.Epoch = 20 * time.Millisecond
+	playWith(t, s, scenario.Options{OnEpoch: func(*scenario.Run) error {
+		time.Sleep(3 * time.Second) // 150 epochs: more reports than are kept
+		return errEnough
+	}})
+}
+
 func check(t *testing.T, r *scenario.Report, epochs int) {
 	t.Helper()
 	if len(r.Epochs) != epochs {
