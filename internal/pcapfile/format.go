@@ -45,10 +45,13 @@ func (l linkType) check() error {
 }
 
 // linkNames names link types whose packets cannot pass through switches.
-var linkNames = map[linkType]string{9: "PPP", 50: "PPP", 51: "PPPoE", 104: "Cisco HDLC", 105: "802.11",
-	107: "Frame Relay", 119: "802.11 with Prism header", 127: "802.11 with radiotap header", 163: "802.11 with AVS header",
-	187: "Bluetooth", 189: "USB", 195: "802.15.4", 201: "Bluetooth", 220: "USB", 227: "SocketCAN", 239: "netfilter log",
-	249: "USB", 253: "netlink"}
+var linkNames = map[linkType]string{6: "Token Ring", 8: "SLIP", 9: "PPP", 10: "FDDI", 11: "ATM", 50: "PPP",
+	51: "PPPoE", 104: "Cisco HDLC", 105: "802.11", 107: "Frame Relay", 117: "OpenBSD pflog",
+	119: "802.11 with Prism header", 122: "IP over Fibre Channel", 123: "ATM", 127: "802.11 with radiotap header",
+	129: "ARCNET", 143: "DOCSIS", 163: "802.11 with AVS header", 166: "PPP of pppd", 187: "Bluetooth", 189: "USB",
+	192: "PPI", 195: "802.15.4", 201: "Bluetooth", 204: "PPP with direction", 219: "MPLS", 220: "USB", 227: "SocketCAN",
+	235: "DVB-CI", 239: "netfilter log", 242: "IP over InfiniBand", 247: "InfiniBand", 249: "USB", 253: "netlink",
+	258: "Apple PKTAP", 271: "vsock", 274: "Ethernet with preamble"}
 
 // Headers of a pcap file and of its packets.
 const (
@@ -154,11 +157,16 @@ func (c *classic) next() (record, error) {
 		return record{}, fmt.Errorf("a packet of %d bytes; expected at most %d", size, c.longest)
 	}
 	r.data, err = c.in.read(int(size))
-	if c.fcs > 0 && len(r.data) == r.length { // otherwise the end of the packet was not captured
-		r.length = max(r.length-c.fcs, 0)
+	r.cut(c.fcs)
+	return r, err
+}
+
+// cut removes the frame check sequence from a packet whose end was captured.
+func (r *record) cut(fcs int) {
+	if fcs > 0 && len(r.data) == r.length {
+		r.length = max(r.length-fcs, 0)
 		r.data = r.data[:r.length]
 	}
-	return r, err
 }
 
 // Blocks of pcapng (draft-ietf-opsawg-pcapng), and options of an interface.
@@ -171,6 +179,7 @@ const (
 	blockEnds        = 12      // bytes of type and lengths
 	longestBlock     = 1 << 26 // length of the longest block that is read
 	optionResolution = 9
+	optionFCS        = 13
 	optionOffset     = 14
 )
 
@@ -191,6 +200,7 @@ type ng struct {
 type ngInterface struct {
 	link   linkType
 	snap   uint32 // bytes of a packet that are in the file; 0: all
+	fcs    int    // bytes of the frame check sequence at the end of each packet
 	units  uint64 // units of dates in a second
 	offset int64  // offset of dates in seconds
 }
@@ -313,6 +323,7 @@ func (n *ng) packet(at, size, length uint32, data, date []byte) (record, error) 
 		return record{}, fmt.Errorf("a packet of %d bytes in a block with %d", size, len(data))
 	}
 	r := record{link: i.link, length: int(length), data: data[:size]}
+	r.cut(i.fcs)
 	if date != nil {
 		r.date = i.date(uint64(n.order.Uint32(date))<<32 | uint64(n.order.Uint32(date[4:])))
 	}
@@ -343,6 +354,8 @@ func (n *ng) addInterface(b []byte) error {
 			if i.units = unitsOf(b[0]); i.units == 0 {
 				return fmt.Errorf("resolution %#x of dates", b[0])
 			}
+		case option == optionFCS && size == 1:
+			i.fcs = int(b[0])
 		case option == optionOffset && size == 8:
 			i.offset = int64(n.order.Uint64(b))
 		}

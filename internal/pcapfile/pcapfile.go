@@ -96,6 +96,9 @@ func (r *Reader) open() error {
 	} else {
 		r.source, err = newClassic(data)
 	}
+	if errors.Is(err, io.EOF) && !data.begun {
+		return fmt.Errorf("%s: %w: the file is empty", r.name, ErrFile)
+	}
 	if err != nil {
 		return fmt.Errorf("%s: %w: neither pcap nor pcapng: %w", r.name, ErrFile, err)
 	}

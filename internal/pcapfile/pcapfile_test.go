@@ -180,6 +180,7 @@ func TestNotACapture(t *testing.T) {
 	_ = pcapgo.NewWriter(&radio).WriteFileHeader(65535, layers.LinkTypeIEEE802_11)
 	for name, data := range map[string][]byte{
 		"link type is 105 (802.11); expected Ethernet": radio.Bytes(),
+		"the file is empty":                            nil,
 		"neither pcap nor pcapng":                      []byte("once upon a time there was a file"),
 		"compressed with zstd":                         []byte("\x28\xb5\x2f\xfd\x04\x00"),
 		"compressed with xz":                           []byte("\xfd7zXZ\x00\x00"),
@@ -323,6 +324,28 @@ func TestFrameCheckSequence(t *testing.T) {
 		if !errors.Is(err, io.EOF) || len(got) != 1 || !bytes.Equal(got[0].Frame, want) {
 			t.Errorf("%s: %v, %v; want %x", name, got, err, want)
 		}
+	}
+}
+
+// TestFrameCheckSequenceNg: an interface of pcapng states the length of the frame check sequence in
+// option 13.
+func TestFrameCheckSequenceNg(t *testing.T) {
+	frame := ether(0x0800, ip)
+	var buf bytes.Buffer
+	writeNg(t, &buf, layers.LinkTypeEthernet, append(bytes.Clone(frame), 1, 2, 3, 4))
+	data := buf.Bytes()
+	at := int(binary.LittleEndian.Uint32(data[4:])) // behind the section header
+	length := int(binary.LittleEndian.Uint32(data[at+4:]))
+	block := slices.Concat(data[at:at+16], []byte{13, 0, 1, 0, 4, 0, 0, 0}, data[at+16:at+length])
+	binary.LittleEndian.PutUint32(block[4:], uint32(len(block)))
+	binary.LittleEndian.PutUint32(block[len(block)-4:], uint32(len(block)))
+	path := filepath.Join(t.TempDir(), "x.pcapng")
+	if err := os.WriteFile(path, slices.Concat(data[:at], block, data[at+length:]), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got, err := drain(path)
+	if !errors.Is(err, io.EOF) || len(got) != 1 || !bytes.Equal(got[0].Frame, frame) {
+		t.Errorf("%v, %v; want %x", got, err, frame)
 	}
 }
 

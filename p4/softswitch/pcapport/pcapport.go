@@ -181,13 +181,20 @@ func Play(ctx context.Context, ports ...*Port) (packets int, err error) {
 		return 0, nil
 	}
 	heap.Init(&queue)
-	first, begin, last := queue[0].Date, time.Now(), time.Duration(0) // first grows with the pauses that are cut
+	var first time.Time // date of time 0, which grows with the pauses that are cut
+	begin, last := time.Now(), time.Duration(0)
 	for len(queue) > 0 {
 		if err := ctx.Err(); err != nil {
 			return packets, err
 		}
 		a := queue[0]
-		at := max(last, a.Date.Sub(first)) // dates within a file may go back; the switch's time does not
+		at := last
+		if !a.Date.IsZero() { // pcapng has packets without a date
+			if first.IsZero() {
+				first = a.Date
+			}
+			at = max(last, a.Date.Sub(first)) // dates within a file may go back; the switch's time does not
+		}
 		pause := at - last
 		if pause > pcapfile.MaxPause {
 			first, at = first.Add(pause), last

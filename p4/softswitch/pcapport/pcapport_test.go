@@ -249,6 +249,47 @@ func TestPlayKeepsPauses(t *testing.T) {
 	}
 }
 
+// TestPlayUndatedPackets: packets of pcapng that have no date leave at once, and those behind them
+// keep their distances.
+func TestPlayUndatedPackets(t *testing.T) {
+	block := func(kind uint32, words ...uint32) []byte {
+		b := binary.LittleEndian.AppendUint32(nil, kind)
+		for _, w := range append(append([]uint32{uint32(4*len(words) + 12)}, words...), uint32(4*len(words)+12)) {
+			b = binary.LittleEndian.AppendUint32(b, w)
+		}
+		return b
+	}
+	packet := func(n uint32) (words []uint32) {
+		for f := frame(n); len(f) >= 4; f = f[4:] {
+			words = append(words, binary.LittleEndian.Uint32(f))
+		}
+		return words
+	}
+	file := slices.Concat(block(0x0a0d0d0a, 0x1a2b3c4d, 1, ^uint32(0), ^uint32(0)), block(1, 1, 0),
+		block(3, append([]uint32{60}, packet(1)...)...))
+	for n := range uint32(3) { // 10 s apart
+		date := uint64(1_700_000_000+10*n) * 1e6
+		file = append(file, block(6, append([]uint32{0, uint32(date >> 32), uint32(date), 60, 60}, packet(2+n)...)...)...)
+	}
+	in := filepath.Join(t.TempDir(), "in.pcapng")
+	if err := os.WriteFile(in, file, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	sw := forwarder(t)
+	out := filepath.Join(t.TempDir(), "out.pcap")
+	from, to := open(t, sw, 1, pcapport.Config{In: in}), open(t, sw, 2, pcapport.Config{Out: out})
+	if n, err := from.Play(t.Context()); n != 4 || err != nil {
+		t.Fatalf("played %d packets, %v", n, err)
+	}
+	if err := errors.Join(from.Close(), to.Close()); err != nil {
+		t.Fatal(err)
+	}
+	numbers, dates := written(t, out)
+	if !slices.Equal(numbers, []uint32{1, 2, 3, 4}) || len(dates) != 4 || dates[3]-dates[1] != 20*time.Second {
+		t.Errorf("%v at %v", numbers, dates)
+	}
+}
+
 func TestRealTime(t *testing.T) {
 	sw := forwarder(t)
 	out := filepath.Join(t.TempDir(), "out.pcap")
