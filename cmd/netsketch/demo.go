@@ -70,7 +70,13 @@ The exit code is 0 only if all epochs are complete.`,
   netsketch demo --scenario my.yaml --virtual --epochs 60
   netsketch demo --scenario my.yaml --virtual --sweep traffic[0].flows=1000,5000 --seeds 5 --rows rows.csv
   netsketch demo --interface eth0                 this machine's own traffic`,
-		Args: cobra.NoArgs,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return nil
+			}
+			return fmt.Errorf("demo: %q is no flag: give a scenario with --scenario FILE, a capture file with --trace FILE",
+				args[0])
+		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			run := runDemo
 			switch {

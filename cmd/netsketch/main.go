@@ -14,10 +14,8 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/netsketch/netsketch/internal/manpages"
-	"github.com/netsketch/netsketch/internal/suggest"
 	"github.com/netsketch/netsketch/internal/usage"
 )
 
@@ -79,20 +77,5 @@ func root() *cobra.Command {
 	manpages.Add(cmd, version)
 	suggestValues(cmd)
 	usage.Explain(cmd)
-	cmd.SetFlagErrorFunc(suggestFlag)
 	return cmd
-}
-
-// suggestFlag extends the error for an unknown flag by the most similar flag.
-func suggestFlag(cmd *cobra.Command, err error) error {
-	var missing *pflag.NotExistError
-	if !errors.As(err, &missing) {
-		return err
-	}
-	var names []string
-	cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
-	if near := suggest.Nearest(missing.GetSpecifiedName(), names); near != "" {
-		return fmt.Errorf("%w; did you mean --%s?", err, near)
-	}
-	return fmt.Errorf("%w; see %s --help", err, cmd.CommandPath())
 }

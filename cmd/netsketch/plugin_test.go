@@ -135,10 +135,11 @@ func TestMisspelledNames(t *testing.T) {
 		"plugin describe unvmon --plugins " + plugins:     `did you mean "univmon"?`,
 		"yang show netsketch-univmn --plugins " + plugins: `did you mean "netsketch-univmon"?`,
 		"demo --scenaro x":           "unknown flag: --scenaro; did you mean --scenario?",
+		"demo my.yaml":               `give a scenario with --scenario FILE`,
 		"demo --qqqqqqqqqqqqq":       "unknown flag: --qqqqqqqqqqqqq; see netsketch demo --help",
 		"plugin list --plugin x":     "did you mean --plugins?",
 		"switch --program forwardin": `did you mean "forwarding"?`,
-		"versio":                     "Did you mean this?\n\tversion",
+		"versio":                     `netsketch has no subcommand "versio"; did you mean "version"?`,
 	} {
 		if _, err := command(t, "", strings.Fields(args)...); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", args, err, want)

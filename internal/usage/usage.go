@@ -5,19 +5,22 @@
 package usage
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/netsketch/netsketch/internal/suggest"
 )
 
 // Explain changes a program's command and those below it: an error about their arguments shows the
-// whole line that is expected, a group refuses subcommands that it does not have, and help names
-// the program as the user has called it, such as bin/netsketch.
+// whole line that is expected, a group refuses subcommands that it does not have, an error about a
+// flag names the most similar flag, and help names the program as the user has called it, such as
+// bin/netsketch.
 func Explain(program *cobra.Command) { explain(program, os.Args[0]) }
 
 func explain(program *cobra.Command, called string) {
@@ -34,8 +37,37 @@ func explain(program *cobra.Command, called string) {
 			return err
 		})
 	}
+	program.InitDefaultHelpCmd() // otherwise these two are added later
+	program.InitDefaultCompletionCmd()
 	walk(program, called)
+	program.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return flagError(cmd, err, called+strings.TrimPrefix(cmd.CommandPath(), program.Name()))
+	})
 }
+
+// flagError extends the error for an unknown flag by the most similar flag, and removes the name of
+// the function that could not read a value.
+func flagError(cmd *cobra.Command, err error, line string) error {
+	if missing, ok := errors.AsType[*pflag.NotExistError](err); ok {
+		var names []string
+		cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
+		if near := suggest.Nearest(missing.GetSpecifiedName(), names); near != "" {
+			return fmt.Errorf("%w; did you mean --%s?", err, near)
+		}
+	}
+	if invalid, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
+		f := invalid.GetFlag()
+		if kind := kinds[f.Value.Type()]; kind != "" {
+			err = fmt.Errorf("--%s %q: expected %s", f.Name, invalid.GetValue(), kind)
+		}
+	}
+	return fmt.Errorf("%w; see %s --help", err, line)
+}
+
+// kinds describes the values of flags by pflag's names of types.
+var kinds = map[string]string{"int": "a whole number", "uint32": "a whole number from 0 to 4294967295",
+	"uint64": "a whole number from 0", "duration": "a duration with its unit, such as 100ms or 1s",
+	"bool": "true or false"}
 
 // renamed runs f, which writes lines and quotes that begin with the program's name, and replaces
 // this name.
@@ -54,18 +86,24 @@ func walk(cmd *cobra.Command, called string) {
 	for _, c := range cmd.Commands() {
 		walk(c, called)
 	}
-	if !cmd.Runnable() && cmd.HasParent() {
+	if !cmd.Runnable() {
 		cmd.DisableFlagsInUseLine = true
 		cmd.Args = cobra.NoArgs
 		cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 	}
 	check := cmd.Args
-	if check == nil {
-		return
+	switch {
+	case cmd.Name() == "help" && cmd.HasParent() && !cmd.Parent().HasParent():
+		check = topic
+	case check == nil:
+		check = cobra.ArbitraryArgs
 	}
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
 		err := check(cmd, args)
 		line := called + strings.TrimPrefix(cmd.UseLine(), cmd.Root().Name())
+		if required := cmd.ValidateRequiredFlags(); err == nil && required != nil {
+			return fmt.Errorf("%s: %w; expected `%s`", cmd.Name(), required, line)
+		}
 		switch {
 		case err == nil:
 			return nil
@@ -89,4 +127,13 @@ func walk(cmd *cobra.Command, called string) {
 		}
 		return err
 	}
+}
+
+// topic refuses commands that help does not know.
+func topic(cmd *cobra.Command, args []string) error {
+	_, rest, err := cmd.Root().Find(args)
+	if err == nil && len(rest) > 0 {
+		err = fmt.Errorf("help: there is no command %q", strings.Join(args, " "))
+	}
+	return err
 }

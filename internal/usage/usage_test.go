@@ -23,12 +23,27 @@ func TestExplain(t *testing.T) {
 		{"bin/tool", "group", "bin/tool group [command]", false},
 		{"bin/tool", "copy --help", "  bin/tool copy a --to b", false},
 		{"tool", "copy --help", "  tool copy a --to b", false},
+		{"bin/tool", "", "bin/tool [command]", false},
+		{"bin/tool", "statu", `tool has no subcommand "statu"; did you mean "status"? (see bin/tool --help)`, true},
+		{"bin/tool", "help statu", `help: there is no command "statu"`, true},
+		{"bin/tool", "help group lst", `help: there is no command "group lst"`, true},
+		{"bin/tool", "help group list", "bin/tool group list", false},
+		{"bin/tool", "completion fishy", `completion has no subcommand "fishy"; did you mean "fish"?`, true},
+		{"bin/tool", "need", "need: required flag(s) \"plan\" not set; expected `bin/tool need [flags]`", true},
+		{"bin/tool", "need --plan x --pln", "unknown flag: --pln; did you mean --plan?", true},
+		{"bin/tool", "need --qqqq", "unknown flag: --qqqq; see bin/tool need --help", true},
+		{"bin/tool", "need --times x", `--times "x": expected a whole number; see bin/tool need --help`, true},
+		{"bin/tool", "need --times", "flag needs an argument: --times; see bin/tool need --help", true},
 	} {
 		program := &cobra.Command{Use: "tool", SilenceErrors: true, SilenceUsage: true}
 		do := func(*cobra.Command, []string) error { return nil }
 		group := &cobra.Command{Use: "group", Short: "Things"}
 		group.AddCommand(&cobra.Command{Use: "list", Args: cobra.NoArgs, RunE: do})
-		program.AddCommand(group, &cobra.Command{Use: "status", Args: cobra.NoArgs, RunE: do},
+		need := &cobra.Command{Use: "need", RunE: do}
+		need.Flags().String("plan", "", "")
+		need.Flags().Int("times", 0, "")
+		_ = need.MarkFlagRequired("plan")
+		program.AddCommand(need, group, &cobra.Command{Use: "status", Args: cobra.NoArgs, RunE: do},
 			&cobra.Command{Use: "copy FILE --to DIR", Args: cobra.ExactArgs(1), Example: "  tool copy a --to b", RunE: do})
 		program.PersistentFlags().Bool("verbose", false, "")
 		explain(program, tt.called)
