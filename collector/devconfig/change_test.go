@@ -278,7 +278,8 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// What somebody else changes after the proof is not called in effect.
+// If somebody else changes a leaf after the device has shown the new value, the change is not
+// called in effect.
 func TestChangedAfterTheProof(t *testing.T) {
 	for name, commits := range modes {
 		t.Run(name, func(t *testing.T) {

@@ -228,7 +228,7 @@ func (d *device) Apply(ctx context.Context, digest string) error {
 	if err := d.change(ctx, c, r, p.Changes); err != nil {
 		return err
 	}
-	if s := d.Status(); s.State != Clean { // somebody else was there right after the proof
+	if s := d.Status(); s.State != Clean { // somebody else changed it after its state was read
 		return fmt.Errorf("device %s has taken the change, and is %s since: %s", d.name, s.State,
 			cmp.Or(s.Reason, "see devices plan"))
 	}

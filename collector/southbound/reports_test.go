@@ -464,7 +464,8 @@ func TestSwitchClosesAfterEachSync(t *testing.T) {
 			w.wait("8 sessions", func() bool { mu.Lock(); defer mu.Unlock(); return len(at) >= 8 })
 			mu.Lock()
 			defer mu.Unlock()
-			// The shortest wait of the seventh session is a quarter of 8 ms doubled six times.
+			// The wait is 8 ms after the first session and doubles after each further one. Chance makes
+			// it shorter, but not below a quarter.
 			if last := at[7].Sub(at[6]); last < 8*time.Millisecond<<6/4 {
 				t.Errorf("the wait before the last session was %v", last)
 			}

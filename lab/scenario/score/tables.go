@@ -99,8 +99,8 @@ func Near(value, threshold float64) bool {
 	return value >= threshold/Margin && value < threshold*Margin
 }
 
-// Rows are the rows of one view by their other keys, joined with "/" in the order of the keys'
-// names; "" is the only row of a view.
+// Rows are the rows of one view, such as the flows of one switch, by the keys that the view leaves
+// open. Several keys are joined with "/", sorted by name. A view without open keys has one row, "".
 type Rows map[string]*Row
 
 // where returns the rows with the given texts, by leaf.

@@ -45,8 +45,8 @@ type HeavyHitters struct {
 	Share float64 `yaml:"share" default:"0.001" range:"0..1"`
 	// Packets is the least number of packets.
 	Packets uint64 `yaml:"packets" default:"100"`
-	// Limit is the largest number of rows of all switches: of each, those up to the same rank. Node
-	// "network" has as many again.
+	// Limit is the largest number of rows of all switches together. Each switch has its largest, the
+	// same number for all. Node "network" has as many rows as they together.
 	Limit int `yaml:"limit" default:"400" range:"1.."`
 }
 
@@ -54,8 +54,8 @@ type HeavyHitters struct {
 type HeavyChanges struct {
 	// Packets is the number of packets that a heavy change exceeds.
 	Packets uint64 `yaml:"packets" default:"100"`
-	// Limit is the largest number of rows of all switches: of each, those up to the same rank. Node
-	// "network" has as many again.
+	// Limit is the largest number of rows of all switches together. Each switch has its largest, the
+	// same number for all. Node "network" has as many rows as they together.
 	Limit int `yaml:"limit" default:"150" range:"1.."`
 }
 

@@ -77,8 +77,8 @@ type Limits struct {
 	Hops int `yaml:"hops" default:"40" range:"0..1000000"`
 	// Losses is the number of losses of flows at switches and links, the largest first.
 	Losses int `yaml:"losses" default:"200" range:"0..1000000"`
-	// LinkFlows is the number of flows of all links together: divided by the number of links, it is
-	// how many each link has, at least 1, those with the most packets.
+	// LinkFlows is the number of flows of all links together. Each link has an equal part of it, at
+	// least one flow: those with the most packets on the link.
 	LinkFlows int `yaml:"link-flows" default:"500" range:"0..1000000"`
 	// Results is the number of results of each query.
 	Results int `yaml:"results" default:"200" range:"1..1000000"`

@@ -113,8 +113,8 @@ type Limits struct {
 	Latencies int `yaml:"latencies" default:"100" range:"0..1000000"`
 	// Inflations is the number of flows at switches with the most inflated latencies.
 	Inflations int `yaml:"inflations" default:"200" range:"0..1000000"`
-	// SwitchFlows is the number of heavy hitters, and of heavy changes, of all hosts and switches: of
-	// each, those up to the same rank. The network has as many again.
+	// SwitchFlows is the number of heavy hitters of all hosts and switches together, and of heavy
+	// changes: each host and switch has its largest, all the same number. The network has as many.
 	SwitchFlows int `yaml:"switch-flows" default:"200" range:"0..100000"`
 	// Foreign is the number of switches that the plugin does not configure, those with the most
 	// packets.

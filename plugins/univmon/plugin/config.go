@@ -133,8 +133,9 @@ type Threshold struct {
 	Share float64 `yaml:"share" default:"0.005" range:">0..1"`
 	// Packets is the least number of packets.
 	Packets float64 `yaml:"packets" default:"1" range:"0.."`
-	// Limit is the largest number of rows of all nodes and dimensions: of each, those up to the same
-	// rank. Node "network" has as many again.
+	// Limit is the largest number of rows of all nodes and dimensions together. Each node and
+	// dimension has its largest, the same number for all. Node "network" has as many rows as they
+	// together.
 	Limit int `yaml:"limit" default:"500" range:"1.."`
 	// Capacity is the packets per second of a link. If it is not 0, the whole is what the link can
 	// carry in an epoch instead of the packets that were counted.
@@ -155,7 +156,8 @@ type Icebergs struct {
 	Share float64 `yaml:"share" range:">0..1" required:"the least share of the packets, such as 0.005"`
 	// Packets is the least number of packets.
 	Packets float64 `yaml:"packets" default:"0" range:"0.."`
-	// Limit is the largest number of rows of all dimensions, of each those up to the same rank.
+	// Limit is the largest number of rows of all dimensions together. Each dimension has its largest,
+	// the same number for all.
 	Limit int `yaml:"limit" default:"500" range:"1.."`
 	// Capacity is the packets per second of a link. If it is not 0, the share is of what the link can
 	// carry in an epoch.
@@ -168,8 +170,9 @@ type HeavyChanges struct {
 	Share float64 `yaml:"share" default:"0.01" range:">0..1"`
 	// Packets is the least number of packets.
 	Packets float64 `yaml:"packets" default:"20" range:"0.."`
-	// Limit is the largest number of rows of all nodes and dimensions: of each, those up to the same
-	// rank. Node "network" has as many again.
+	// Limit is the largest number of rows of all nodes and dimensions together. Each node and
+	// dimension has its largest, the same number for all. Node "network" has as many rows as they
+	// together.
 	Limit int `yaml:"limit" default:"200" range:"1.."`
 }
 
