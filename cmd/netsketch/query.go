@@ -93,7 +93,7 @@ each epoch. The query ends with this command.`,
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&f.address, "address", "127.0.0.1:9339",
+	flags.StringVar(&f.address, "address", defaultGNMI,
 		"`host:port` of the gNMI server, or unix:///file of a host agent")
 	flags.StringVar(&f.target, "target", "", "`name` of the gNMI target; the collector's own when empty")
 	flags.BoolVar(&f.json, "json", false, "print JSON instead of tables")
@@ -137,7 +137,7 @@ func (f *queryFlags) get(ctx context.Context, text string) ([]*resultTable, erro
 		Prefix: &gpb.Path{Target: f.target}, Path: []*gpb.Path{path}, Encoding: gpb.Encoding_PROTO,
 	})
 	if status.Code(err) == codes.NotFound && slices.ContainsFunc(path.GetElem(), hasKeys) {
-		return nil, fmt.Errorf("%w; %s", f.explain(err), compareKeys(path))
+		return nil, fmt.Errorf("%w; %s", f.explain(err), f.compareKeys(path))
 	}
 	if err != nil {
 		return nil, f.explain(err)
@@ -170,7 +170,8 @@ func (f *queryFlags) follow(ctx context.Context, out, notes io.Writer, text stri
 		}
 		seen = seen || len(response.GetUpdate().GetUpdate()) > 0
 		if response.GetSyncResponse() && !seen {
-			fmt.Fprintf(notes, "query: %s has no value yet; waiting for one. If it never comes, %s\n", text, compareKeys(path))
+			fmt.Fprintf(notes, "query: %s has no value yet; waiting for one. If it never comes, %s\n", text,
+				f.compareKeys(path))
 			// The plugin of a watched row names the fault in its keys.
 			if _, err := f.get(ctx, text); err != nil && strings.HasPrefix(err.Error(), codes.FailedPrecondition.String()) {
 				fmt.Fprintf(notes, "query: %v\n", err)
@@ -186,9 +187,12 @@ func (f *queryFlags) follow(ctx context.Context, out, notes io.Writer, text stri
 
 func hasKeys(e *gpb.PathElem) bool { return len(e.GetKey()) > 0 }
 
+// defaultGNMI is the address of a collector's gNMI server on this machine.
+const defaultGNMI = "127.0.0.1:9339"
+
 // compareKeys says what is wrong with the flow of a path, or else which command prints the rows
 // that the path selects without its keys.
-func compareKeys(path *gpb.Path) string {
+func (f *queryFlags) compareKeys(path *gpb.Path) string {
 	for _, e := range path.GetElem() {
 		if text := e.GetKey()["flow"]; text != "" && text != "*" {
 			if fault := flowFault(text, e.GetKey()["dimension"]); fault != "" {
@@ -196,8 +200,12 @@ func compareKeys(path *gpb.Path) string {
 			}
 		}
 	}
-	return fmt.Sprintf("compare the keys with those of the rows that are there: %s query %s",
-		program.Name(), cmp.Or(names(path.GetElem()), "/"))
+	command := program.Name() + " query"
+	if f.address != defaultGNMI {
+		command += " --address " + f.address
+	}
+	return fmt.Sprintf("compare the keys with those of the rows that are there: %s %s", command,
+		cmp.Or(names(path.GetElem()), "/"))
 }
 
 // flowFault says why no flow of a dimension has this text; empty if one may have it. Without a

@@ -21,6 +21,7 @@ import (
 	goplugin "github.com/hashicorp/go-plugin"
 	"github.com/hashicorp/go-plugin/runner"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
@@ -216,19 +217,18 @@ func (h *Host) explain(proc *process, err error, timedOut bool) error {
 	case version >= 0 && timedOut:
 		return fmt.Errorf("%w: after its handshake it accepts no connection for %v", ErrStartTimeout,
 			h.opts.StartTimeout)
+	case version >= 0 && proc.ends():
+		return fmt.Errorf("%w: after its handshake it %w", ErrDescription, proc.exitErr())
 	case version >= 0:
 		return fmt.Errorf("connect: %w", err)
 	case timedOut:
 		return fmt.Errorf("%w: no handshake on its standard output for %v; a plugin's main calls sdk.Serve",
 			ErrStartTimeout, h.opts.StartTimeout)
 	}
-	select {
-	case <-proc.ended:
-		<-proc.exited
+	if proc.ends() {
 		return fmt.Errorf("%w: before the handshake it %w", ErrNotPlugin, proc.exitErr())
-	case <-time.After(exitGrace):
-		return fmt.Errorf("%w: its standard output is not a handshake: %w", ErrNotPlugin, err)
 	}
+	return fmt.Errorf("%w: its standard output is not a handshake: %w", ErrNotPlugin, err)
 }
 
 // environment returns the plugin's environment. If there is a memory limit, the environment makes
@@ -265,6 +265,9 @@ func (s *session) describe(ctx context.Context) error {
 	defer cancel()
 	m, err := s.api.Describe(ctx, &pluginv1.DescribeRequest{})
 	if err != nil {
+		if status.Code(err) == codes.Unavailable && s.proc.ends() {
+			return fmt.Errorf("%w: after its handshake it %w", ErrDescription, s.proc.exitErr())
+		}
 		return fmt.Errorf("%w: Describe: %s", ErrDescription, status.Convert(err).Message())
 	}
 	s.description = sdk.DescriptionFrom(m)

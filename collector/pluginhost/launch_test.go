@@ -94,6 +94,56 @@ func TestStartRefusals(t *testing.T) {
 	}
 }
 
+// TestOddEnds: whatever a plugin does with its output before it ends, the error has its exit status
+// or signal and its last words, at once.
+func TestOddEnds(t *testing.T) {
+	h := newHost(t, Options{})
+	dir := t.TempDir()
+	for name, tc := range map[string]struct {
+		script string
+		want   []string
+	}{
+		"closes stderr": {"echo no license >&2; exec 2>&-; exit 5", []string{"status 5", "no license"}},
+		"closes both":   {"exec >&- 2>&-; exit 5", []string{"status 5"}},
+		"kills itself":  {"echo oh >&2; kill -SEGV $$", []string{"segmentation", "oh"}},
+		"aborts":        {"kill -ABRT $$", []string{"abort"}},
+		"long stderr":   {"head -c 1000000 /dev/zero | tr '\\0' x >&2; exit 9", []string{"status 9", "xxxxx"}},
+		"long stdout": {"head -c 1000000 /dev/zero | tr '\\0' x; echo bad disk >&2; exit 9",
+			[]string{"status 9", "bad disk"}},
+		"leaves a child":    {"sleep 300 & echo child >&2; exit 4", []string{"status 4", "child"}},
+		"a child writes":    {"(while :; do echo busy >&2; sleep 0.01; done) & echo oh; exit 4", []string{"status 4"}},
+		"handshake, ends":   {"echo '1|1|unix|/nosuch|grpc|'; echo bye >&2; exit 6", []string{"status 6", "bye"}},
+		"handshake, killed": {"echo '1|1|unix|/nosuch|grpc|'; kill -KILL $$", []string{"killed"}},
+		"half a handshake":  {"printf '1|1|un'; echo bye >&2; exit 6", []string{"status 6", "bye"}},
+		"binary":            {"printf '\\000\\377\\033[2J\\r\\n' >&2; exit 6", []string{"status 6"}},
+		"same words": {"for i in 1 2 3 4 5 6 7 8 9; do echo again >&2; done; echo last >&2; exit 6",
+			[]string{"status 6", "last"}},
+		"status 255": {"exit 255", []string{"status 255"}},
+		"status 0":   {"exit 0", []string{"status 0"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			path := filepath.Join(dir, strings.ReplaceAll(name, " ", "-"))
+			if err := os.WriteFile(path, []byte("#!/bin/sh\n"+tc.script+"\n"), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			began := time.Now()
+			inst, err := h.Start(t.Context(), Spec{Path: path})
+			if inst != nil || err == nil {
+				t.Fatalf("%v", err)
+			}
+			for _, text := range tc.want {
+				if !strings.Contains(err.Error(), text) {
+					t.Errorf("error %q does not say %q", err, text)
+				}
+			}
+			if took := time.Since(began); took > 5*time.Second || strings.ContainsAny(err.Error(), "\x00\x1b\r\n") {
+				t.Errorf("after %v: %q", took, err)
+			}
+		})
+	}
+}
+
 // TestStartTimeoutBeforeProcess: on a busy machine, the time for the start may be over before there
 // is a process. The error does not blame the file.
 func TestStartTimeoutBeforeProcess(t *testing.T) {

@@ -229,6 +229,20 @@ func (p *process) signal(s syscall.Signal) {
 	}
 }
 
+// ends reports whether the process ends within exitGrace, and waits until exitErr says how.
+func (p *process) ends() bool {
+	if p.attached {
+		return false
+	}
+	select {
+	case <-p.ended:
+		<-p.exited
+		return true
+	case <-time.After(exitGrace):
+		return false
+	}
+}
+
 // exitErr returns how the process ended, once exited is closed. It wraps ErrOutOfMemory if the
 // process exceeded its memory limit.
 func (p *process) exitErr() error {
