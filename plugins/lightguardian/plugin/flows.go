@@ -48,6 +48,7 @@ type hop struct {
 	off   bool // whether the hop is off the expected path
 	whole bool // whether later columns do not change the hop
 
+	seen     uint32  // packets that the sketch has; Packets may be fewer
 	capped   bool    // the sketch has more packets than the sender sent
 	unjudged bool    // the hop is not on all paths that were in force
 	doubt    float64 // probability that the flow did not pass a hop that is not on its path
@@ -97,6 +98,7 @@ func (i *interval) follow(k flow.Key) *flowState {
 		h := &f.hops[j]
 		h.unjudged = !h.off && slices.ContainsFunc(paths, func(p []string) bool { return !slices.Contains(p, h.name) })
 	}
+	f.confirm(i, r)
 	f.locate(i, e, r)
 	if !f.rerouted {
 		f.strays(i, e, path)
@@ -131,6 +133,7 @@ func (i *interval) hop(k *flow.Key, name string, f *flowState) hop {
 	if !h.Valid {
 		return h
 	}
+	h.seen = h.Packets
 	h.whole = c.sketch.Whole(key)
 	h.Delays, _ = c.sketch.Delays(nil, key)
 	_, h.last, _ = c.sketch.MaxInterval(key)
@@ -336,9 +339,53 @@ func (f *flowState) locate(i *interval, e *ends, r *routes.Routes) {
 	}
 }
 
-// circle adds the neighbors that are not on the path and are in the loop of a hop. A packet passes
-// all switches of a loop equally often, or once more: so the flow has its packets at a neighbor in
-// the loop, more or less the packets sent.
+// confirm restores the packets of hops whose sketches do not exclude that other flows cause a loop:
+// if a neighbor is in the loop, too. Switches hash independently of each other, so other flows must
+// add the packets at both.
+func (f *flowState) confirm(i *interval, r *routes.Routes) {
+	if !f.known[0] || f.sent < uint64(i.config.Rules.Packets) ||
+		f.counted() && f.lost() < uint64(max(i.config.Rules.DropPackets, 1)) {
+		return
+	}
+	packets := map[string]uint32{}
+	for j := range f.hops {
+		h := &f.hops[j]
+		if !h.capped {
+			continue
+		}
+		names, own := r.Neighbors(h.name), h.Excess
+		for _, name := range names {
+			other := i.hop(&f.key, name, f)
+			doubt := i.looped(f, h, &other)
+			if doubt*float64(len(names)) > unlikely {
+				continue
+			}
+			packets[h.name], h.whole = h.seen, h.whole && other.whole
+			h.Excess = func(n uint32) float64 { return min(own(n), doubt) }
+			break
+		}
+	}
+	for j := range f.hops {
+		if n, ok := packets[f.hops[j].name]; ok {
+			f.hops[j].Packets, f.hops[j].capped = n, false
+		}
+	}
+}
+
+// looped returns the probability that other flows let two neighbors look like a loop of a flow; 1
+// if they do not. A packet passes all switches of a loop equally often, or once more: so the flow
+// has its packets at a neighbor in the loop, more or less the packets sent.
+func (i *interval) looped(f *flowState, a, b *hop) float64 {
+	most, least := max(a.seen, b.seen), min(a.seen, b.seen)
+	if !a.Valid || !b.Valid || float64(least) < max(i.config.Rules.Loop, 1)*float64(f.sent) ||
+		uint64(most-least) > f.sent {
+		return 1
+	}
+	sent := uint32(f.sent)
+	return a.Excess(a.seen-sent) * b.Excess(b.seen-sent)
+}
+
+// circle adds the neighbors that are not on the path and are in the loop of a hop.
 func (f *flowState) circle(i *interval, r *routes.Routes, at hop, x fault) {
 	for _, name := range r.Neighbors(at.name) {
 		if slices.ContainsFunc(f.hops, func(h hop) bool { return h.name == name }) ||
@@ -346,10 +393,9 @@ func (f *flowState) circle(i *interval, r *routes.Routes, at hop, x fault) {
 			continue
 		}
 		h := i.hop(&f.key, name, f)
-		more := max(h.Packets, at.Packets) - min(h.Packets, at.Packets)
-		if h.Valid && float64(h.Packets) >= i.config.Rules.Loop*float64(f.sent) && uint64(more) <= f.sent {
-			x.name, x.after, x.value = name, at.name, float64(h.Packets)/float64(max(f.sent, 1))
-			x.doubt, x.early = h.Excess(h.Packets-uint32(min(f.sent, uint64(h.Packets)))), x.early || !h.whole
+		if doubt := i.looped(f, &at, &h); doubt <= unlikely {
+			x.name, x.after, x.value = name, at.name, float64(h.seen)/float64(max(f.sent, 1))
+			x.doubt, x.early = doubt, x.early || !h.whole
 			f.faults = append(f.faults, x)
 		}
 	}

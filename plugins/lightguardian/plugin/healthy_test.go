@@ -62,6 +62,34 @@ func TestLossAndCollision(t *testing.T) {
 	}
 }
 
+// TestLoopOfTwo: where other flows may add the packets of a loop at one switch, a flow is in a loop
+// if its neighbor has them, too.
+func TestLoopOfTwo(t *testing.T) {
+	for _, loop := range []bool{false, true} {
+		h, k, s := start(t, ""), simKey(t, 2, "spine1"), newSim(t)
+		*s.add(0, k) = wire.Flow{Key: k, Sent: 100}
+		*s.add(2, k) = wire.Flow{Key: k, Received: 80}
+		s.pass(k, 100, 10, 1000, "leaf1")
+		s.pass(k, 400, 10, 1000, "spine1")
+		if loop {
+			s.pass(k, 380, 10, 1000, "leaf2")
+		} else {
+			s.pass(k, 80, 10, 1000, "leaf2")
+		}
+		for port := range uint16(36) {
+			o := k
+			o.SrcPort = port + 5000
+			s.pass(o, 400, 10, 1000, "spine1", "leaf2")
+		}
+		faults := rows(t, play(t, h, 5, s), faultList)
+		for _, name := range []string{"spine1", "leaf2"} {
+			if _, found := faults[k.String()+" "+name+" LOOP"]; found != loop {
+				t.Errorf("loop %v: found at %s: %v", loop, name, found)
+			}
+		}
+	}
+}
+
 // TestHalfCounted: what only one of both hosts has counted begins no alert: the first switch of the
 // path may have other flows' packets.
 func TestHalfCounted(t *testing.T) {
