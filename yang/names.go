@@ -240,3 +240,22 @@ func (s *Schema) CheckNames() error {
 	visit(s.root, nil)
 	return errors.Join(errs...)
 }
+
+// derived are the leaves of the groupings flow-ref and port-ref of netsketch-results, each with the
+// leaf that shows that a list uses the grouping.
+var derived = []struct{ leaf, with string }{{"source-address", "source-address"},
+	{"destination-address", "source-address"}, {"protocol", "source-address"}, {"source-port", "source-address"},
+	{"destination-port", "source-address"}, {"node", "port-number"}, {"port-number", "port-number"},
+	{"interface", "port-number"}, {"link", "port-number"}}
+
+// Derived returns the leaves in the state of a row that its key determines: the fields of its flow,
+// and the port of its link or location. Databases can have them as tags or labels without more time
+// series. has reports whether rows have a leaf.
+func Derived(has func(leaf string) bool) (leaves []string) {
+	for _, d := range derived {
+		if has(d.leaf) && has(d.with) {
+			leaves = append(leaves, d.leaf)
+		}
+	}
+	return leaves
+}

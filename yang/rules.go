@@ -25,8 +25,12 @@ func (s *Schema) CheckResults(path string) error {
 	}
 	for _, leaf := range l.Leaves {
 		if leaf.Config() && !strings.Contains("/"+leaf.Name, "/config/") {
+			at := s.place(leaf.Node)
+			if file, _, _ := strings.Cut(at, ".yang:"); !strings.HasPrefix(s.place(l.Node), file+".yang:") {
+				at = s.place(l.Node) // the leaf is from a grouping of another module
+			}
 			return fmt.Errorf("yang: %s%s is configuration, so a Get of type STATE does not return it; add config false "+
-				"to the container of the results", s.place(leaf.Node), leaf.Node.Path)
+				"to the container of the results", at, leaf.Node.Path)
 		}
 	}
 	return nil
@@ -45,8 +49,8 @@ func (s *Schema) CheckResults(path string) error {
 //   - a reference to a node is not named node, or SOMETHING-node, as in the lists of all plugins;
 //   - a leaf of an entry has the number of its epoch, so that each row changes in every epoch;
 //   - a leaf is named like one of a grouping of netsketch-results and has another type or unit, a
-//     list of alerts lacks leaves of the grouping alert, or a boolean or a share says in words of
-//     its own how good values are.
+//     list of alerts lacks leaves of the grouping alert, a row with a link lacks those of the
+//     grouping port-ref, or a boolean or a share says in words of its own how good values are.
 func (s *Schema) Warnings(module string) []string {
 	var out []string
 	warn := func(n *Node, text string, args ...any) {
@@ -141,6 +145,10 @@ var grouped = map[string]struct{ grouping, of, units string }{
 	"latency-avg":       {"latency", "nanoseconds", "nanoseconds"},
 	"latency-min":       {"latency", "nanoseconds", "nanoseconds"},
 	"latency-max":       {"latency", "nanoseconds", "nanoseconds"},
+	"latency-avg-low":   {"latency-bounds", "nanoseconds", "nanoseconds"},
+	"latency-avg-high":  {"latency-bounds", "nanoseconds", "nanoseconds"},
+	"port-number":       {"port-ref", "uint32", "port"},
+	"interface":         {"port-ref", "string", ""},
 	"flow":              {"flow-ref", "flow-key", ""},
 	"severity":          {"alert", "enumeration", ""},
 }
@@ -153,6 +161,10 @@ func checkGroupings(n *Node, warn func(n *Node, text string, args ...any)) {
 	t := n.Leaf.Type
 	if g, ok := grouped[n.Name]; ok && (t.Name != g.of || n.Leaf.Units != g.units) {
 		warn(n, "is not the leaf of this name of netsketch-results; use its grouping %s", g.grouping)
+	}
+	if (n.Name == "link" && n.Leaf.Target == topologyPath+"links/link/state/name" || t.Name == "location") &&
+		n.Parent.Child("port-number") == nil {
+		warn(n, "names a link, and its row does not have the port; use the grouping port-ref of netsketch-results")
 	}
 	if strings.HasSuffix(n.Name, "-quality") && t.Name != "quality" {
 		warn(n, "has another type than the quality of netsketch-results")

@@ -103,7 +103,7 @@ func TestReferences(t *testing.T) {
 		}
 		visit(n)
 	}
-	if found["link"] != 6 || found["node"] < 40 || found["source-node"] < 4 || found["exit-node"] != 2 {
+	if found["link"] != 13 || found["node"] < 40 || found["source-node"] < 4 || found["exit-node"] != 2 {
 		t.Errorf("too few leaves are compared: %v", found)
 	}
 }
@@ -135,7 +135,7 @@ func TestBrokenRules(t *testing.T) {
       container values { description "d"; container state { description "d";
         leaf switch { type string; description "d"; } container more { description "d";
           leaf deep { type string; description "d"; } }
-        leaf sender { type t:node-ref; description "d"; } } }
+        leaf sender { type t:node-ref; description "d"; } leaf link { type t:link-ref; description "d"; } } }
     }
     list alert { key "kind"; description "d";
       leaf kind { type leafref { path "../state/kind"; } description "d"; }
@@ -179,6 +179,8 @@ func TestBrokenRules(t *testing.T) {
 		place(12, 9) + row + "/state/n has no description",
 		place(12, 9) + row + "/state/n is a number without units",
 		place(16, 9) + row + "/state/one has the value NO-DASH, which is not in upper case with underscores",
+		place(26, 59) + row + "/values/state/link names a link, and its row does not have the port; use the grouping " +
+			"port-ref of netsketch-results",
 		place(26, 9) + row + "/values/state/sender names a node; call it node, or sender-node, as in the lists of all " +
 			"plugins",
 		place(24, 9) + row + "/values/state/switch has the name of one of device, switch, host, node, link, and is no " +
@@ -201,5 +203,21 @@ func TestBrokenRules(t *testing.T) {
 	}
 	if err := s.CheckResults("/bad/rows"); err == nil {
 		t.Error("a list that does not exist may be published")
+	}
+}
+
+// TestConfigurationOfGrouping: the error about configuration names the plugin's module, also if the
+// leaf is from a grouping of another one.
+func TestConfigurationOfGrouping(t *testing.T) {
+	s, err := yang.Load(append(yangtest.Modules(), yang.Module{Name: "bad", Source: "plugin bad", Text: `module bad {
+  namespace "urn:bad"; prefix "b"; import netsketch-results { prefix r; }
+  container bad {
+    container summary { container state { uses r:range; } } } }`})...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := "yang: plugin bad: bad.yang:4:5: /bad:bad/summary/state/"
+	if err := s.CheckResults("/bad:bad/summary"); err == nil || !strings.HasPrefix(err.Error(), want) {
+		t.Errorf("error %v, want %s", err, want)
 	}
 }

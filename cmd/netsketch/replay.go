@@ -133,11 +133,11 @@ func (f replayFlags) binary() (string, error) {
 
 // player runs a plugin with the setups of a recording.
 type player struct {
-	host   *pluginhost.Host
-	path   string
-	schema *schema.Registry
-	plugin *pluginhost.Instance // nil before the first epoch
-	types  map[string]string    // types of nodes
+	host    *pluginhost.Host
+	path    string
+	schema  *schema.Registry
+	plugin  *pluginhost.Instance // nil before the first epoch
+	network *schema.Network
 }
 
 func newPlayer(logger *slog.Logger, path string) (*player, error) {
@@ -156,7 +156,7 @@ func newPlayer(logger *slog.Logger, path string) (*player, error) {
 // setup means that it did not change.
 func (p *player) configure(ctx context.Context, setup *record.Setup) (err error) {
 	if setup != nil {
-		p.types = schema.NodeTypes(&setup.Network)
+		p.network = schema.NewNetwork(&setup.Network)
 	}
 	switch {
 	case p.plugin == nil:
@@ -193,8 +193,7 @@ func (p *player) analyze(ctx context.Context, epoch *sdk.Epoch) (*sdk.Results, e
 		if err := p.schema.Validate(r.Table); err != nil {
 			return nil, err
 		}
-		results.Tables[i].Table = p.schema.WithNodeTypes(p.schema.WithFlows(r.Table),
-			func(node string) string { return p.types[node] })
+		results.Tables[i].Table = p.schema.Complete(r.Table, p.network)
 	}
 	if results.State != nil {
 		p.plugin.SetState(results.State)

@@ -153,7 +153,7 @@ type Component struct {
 	started  bool             // guarded by changing
 	host     *pluginhost.Host // nil with Dependencies.Launch
 	interest func()           // ends the store's callbacks
-	types    nodeTypes
+	derived  model
 
 	mu       sync.Mutex
 	cfg      Config

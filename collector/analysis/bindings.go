@@ -20,22 +20,22 @@ func (p *plugin) network() sdk.Network {
 	return n
 }
 
-// nodeTypes are the types of the nodes of a version of the network.
-type nodeTypes struct {
+// model is what rows get from a version of the network.
+type model struct {
 	sync.Mutex
 	version uint64
-	of      map[string]string
+	network *schema.Network
 }
 
-// nodeType returns the type of a node in /topology, "" if it is not there.
-func (c *Component) nodeType(node string) string {
-	c.types.Lock()
-	defer c.types.Unlock()
-	if v := c.deps.Network.Version(); c.types.of == nil || c.types.version != v {
+// model returns what rows get from the network.
+func (c *Component) model() *schema.Network {
+	c.derived.Lock()
+	defer c.derived.Unlock()
+	if v := c.deps.Network.Version(); c.derived.network == nil || c.derived.version != v {
 		n := c.deps.Network.Model()
-		c.types.version, c.types.of = v, schema.NodeTypes(&n)
+		c.derived.version, c.derived.network = v, schema.NewNetwork(&n)
 	}
-	return c.types.of[node]
+	return c.derived.network
 }
 
 // bindings returns the objects that the plugin reads, by device. The map must not be changed.

@@ -269,7 +269,7 @@ func (p *plugin) analyze(e *sdk.Epoch) PluginReport {
 
 // validate checks the tables that a plugin sent; no other code does. Each table must belong to a
 // list that the plugin declares, and be valid against the schema. The error wraps
-// pluginhost.ErrInvalidResults. Tables get what the collector derives from flows and nodes.
+// pluginhost.ErrInvalidResults. Tables get what the collector derives from flows, nodes and links.
 func (p *plugin) validate(tables []sdk.TableResult) error {
 	lists := p.inst.Describe().Lists
 	for i, t := range tables {
@@ -280,7 +280,7 @@ func (p *plugin) validate(tables []sdk.TableResult) error {
 		if err := p.c.deps.Schema.Validate(t.Table); err != nil {
 			return fmt.Errorf("%w: %w", pluginhost.ErrInvalidResults, err)
 		}
-		tables[i].Table = p.c.deps.Schema.WithNodeTypes(p.c.deps.Schema.WithFlows(t.Table), p.c.nodeType)
+		tables[i].Table = p.c.deps.Schema.Complete(t.Table, p.c.model())
 	}
 	return nil
 }

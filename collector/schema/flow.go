@@ -3,17 +3,14 @@
 package schema
 
 import (
-	"slices"
-
 	"github.com/netsketch/netsketch/sketch/flow"
 	"github.com/netsketch/netsketch/yang/table"
 )
 
-// WithFlows returns the table with the leaves of grouping flow-ref of netsketch-results, if its
-// list has them and the table does not: the fields of each row's flow. The fields of a flow are the
-// fields of the row's dimension, by default those of a 5-tuple. A flow whose text has another form
-// gets no fields.
-func (r *Registry) WithFlows(t *table.Table) *table.Table {
+// withFlows adds the leaves of grouping flow-ref, if the list has them and the table does not: the
+// fields of each row's flow. The fields of a flow are the fields of the row's dimension, by default
+// those of a 5-tuple. A flow whose text has another form gets no fields.
+func (r *Registry) withFlows(t *table.Table) *table.Table {
 	l, err := r.Current().List(t.List)
 	flows := t.Column("flow")
 	if err != nil || flows == nil || flows.Kind != table.String || l.Leaf("state/source-address") == nil ||
@@ -39,13 +36,7 @@ func (r *Registry) WithFlows(t *table.Table) *table.Table {
 		}
 		f.append(row, &key)
 	}
-	more, err := f.builder.Table()
-	if err != nil {
-		return t
-	}
-	out := *t
-	out.Values = slices.Concat(t.Values, more.Values)
-	return &out
+	return with(t, f.builder)
 }
 
 // flowColumns are the columns of grouping flow-ref, with the number of the row as key.

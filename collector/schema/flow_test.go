@@ -13,10 +13,10 @@ import (
 	"github.com/netsketch/netsketch/yang/table"
 )
 
-// TestWithFlows: rows of flows get the fields that their dimension has, and those of a 5-tuple
+// TestFlows: rows of flows get the fields that their dimension has, and those of a 5-tuple
 // without a dimension; a text that is not a flow gets none. The tables are valid. Other tables, and
 // tables that have the fields, stay as they are.
-func TestWithFlows(t *testing.T) {
+func TestFlows(t *testing.T) {
 	r := collectorSchema(t)
 	for _, d := range []sdk.Description{univmon.New().Describe(), omnimon.New().Describe()} {
 		if err := r.Adopt(d); err != nil {
@@ -44,7 +44,7 @@ func TestWithFlows(t *testing.T) {
 			{"10.0.0.1", "10.0.0.2", "udp", uint64(0), uint64(53)}, {}, {}, {nil, nil, "200", nil, nil}}},
 		{flows, [][5]any{{"10.0.0.1", "10.0.0.2", "tcp", uint64(1), uint64(80)}}},
 	} {
-		out := r.WithFlows(tt.table)
+		out := r.withFlows(tt.table)
 		if err := r.Validate(out); err != nil {
 			t.Error(err)
 		}
@@ -62,7 +62,7 @@ func TestWithFlows(t *testing.T) {
 		if diff := cmp.Diff(tt.want, got); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", tt.table.List, diff)
 		}
-		if r.WithFlows(out) != out {
+		if r.withFlows(out) != out {
 			t.Errorf("%s: the fields are derived again", tt.table.List)
 		}
 	}
@@ -71,7 +71,7 @@ func TestWithFlows(t *testing.T) {
 			table.Strings("dimension", []string{"src"})}},
 		{List: "/netsketch-omnimon:omnimon/hops/hop", Keys: flows.Keys[:1]}, {List: "/x:y/z"},
 	} {
-		if r.WithFlows(other) != other {
+		if r.withFlows(other) != other {
 			t.Errorf("%s has the fields of flows", other.List)
 		}
 	}
@@ -96,7 +96,7 @@ func FuzzWithFlows(f *testing.F) {
 		if r.Validate(in) != nil {
 			return
 		}
-		if err := r.Validate(r.WithFlows(in)); err != nil {
+		if err := r.Validate(r.withFlows(in)); err != nil {
 			t.Error(err)
 		}
 	})

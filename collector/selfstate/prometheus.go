@@ -168,9 +168,9 @@ func (x *leafMetric) send(out chan<- prometheus.Metric, v store.Value, labels []
 
 // resultMetrics is a prometheus.Collector for some lists of results. It follows the rules of
 // leafMetrics with these differences: names begin with netsketch_ and the top container, which
-// names the plugin. Labels have the names of keys. An enumeration has one time series, with its
-// current value as a label. Any text, such as a flow, can be a label, so the number of rows is
-// bounded.
+// names the plugin. Labels have the names of keys, and of the leaves that the keys determine. An
+// enumeration has one time series, with its current value as a label. Any text, such as a flow, can
+// be a label, so the number of rows is bounded.
 type resultMetrics struct {
 	store  *store.Store
 	schema func() *yang.Schema
@@ -193,6 +193,7 @@ func (m *resultMetrics) Collect(out chan<- prometheus.Metric) {
 	view, schema := m.store.View(), m.schema()
 	for _, list := range m.lists {
 		metrics := map[leafKey]*leafMetric{} // not cached, because a plugin's schema can change
+		derived := map[*store.List][]int{}   // leaves that are labels
 		sent, omitted := 0, 0
 		for row := range view.Rows(store.ParseQuery("", list)) {
 			if sent == m.rows {
@@ -200,12 +201,24 @@ func (m *resultMetrics) Collect(out chan<- prometheus.Metric) {
 				continue
 			}
 			sent++
-			labels := make([]string, len(row.Entry.Keys), len(row.Entry.Keys)+1)
-			for i, k := range row.Entry.Keys {
-				labels[i] = strings.ToValidUTF8(k.String(), "?")
+			of, known := derived[row.List]
+			if !known {
+				of = derivedLeaves(row.List)
+				derived[row.List] = of
+			}
+			labels := make([]string, 0, len(row.Entry.Keys)+len(of)+1)
+			for _, k := range row.Entry.Keys {
+				labels = append(labels, strings.ToValidUTF8(k.String(), "?"))
+			}
+			for _, i := range of {
+				text := ""
+				if v := row.Values[i]; !v.Absent() {
+					text = strings.ToValidUTF8(v.String(), "?")
+				}
+				labels = append(labels, text)
 			}
 			for i, v := range row.Values {
-				if v.Absent() {
+				if v.Absent() || slices.Contains(of, i) {
 					continue
 				}
 				name := row.List.Leaves[i].Name
@@ -230,17 +243,35 @@ func (m *resultMetrics) Collect(out chan<- prometheus.Metric) {
 // reservedLabels are labels that enumerations, histograms and summaries use.
 var reservedLabels = []string{"state", "le", "quantile"}
 
-// resultLabels returns the labels for the keys of a list of results. A label is the key's name,
-// preceded by the list's name if two labels would be equal, or if Prometheus reserves the name.
+// resultLabels returns the labels for the keys of a list of results, and for the leaves that the
+// keys determine. A label is the name of the key or leaf, preceded by the list's name if two labels
+// would be equal, or if Prometheus reserves the name.
 func resultLabels(l *store.List) (labels []string) {
-	for _, k := range l.Keys {
-		label := yang.Underscores(k.Name)
+	add := func(name string, elem int) {
+		label := yang.Underscores(name)
 		for slices.Contains(labels, label) || slices.Contains(reservedLabels, label) || strings.HasPrefix(label, "__") {
-			label = yang.Underscores(l.Elems[k.Elem]) + "_" + label
+			label = yang.Underscores(l.Elems[elem]) + "_" + label
 		}
 		labels = append(labels, label)
 	}
+	for _, k := range l.Keys {
+		add(k.Name, k.Elem)
+	}
+	for _, i := range derivedLeaves(l) {
+		add(strings.TrimPrefix(l.Leaves[i].Name, "state/"), len(l.Elems)-1)
+	}
 	return labels
+}
+
+// derivedLeaves returns the indexes of the leaves that the keys of a list determine.
+func derivedLeaves(l *store.List) (out []int) {
+	at := func(leaf string) int {
+		return slices.IndexFunc(l.Leaves, func(x store.Leaf) bool { return x.Name == "state/"+leaf && x.KeyOf < 0 })
+	}
+	for _, leaf := range yang.Derived(func(leaf string) bool { return at(leaf) >= 0 }) {
+		out = append(out, at(leaf))
+	}
+	return out
 }
 
 // number returns a value as a float.

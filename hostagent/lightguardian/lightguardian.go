@@ -235,7 +235,7 @@ func (r *Role) Seal(e uint64) role.Report {
 		found = r.empty(e)
 	}
 	r.next = e + 1
-	found.Counters[wire.Dropped], r.dropped = r.dropped, 0
+	found.Counters[wire.Missed], r.dropped = r.dropped, 0
 	return &report{*found.rest()}
 }
 

@@ -208,7 +208,7 @@ func TestBounds(t *testing.T) {
 		clock.Advance(e)
 		send(1)
 	}
-	if report = seal(t, r, clock, 19); report.Counters[wire.Dropped] != 7 || len(report.Sketchlets) != 22 {
+	if report = seal(t, r, clock, 19); report.Counters[wire.Missed] != 7 || len(report.Sketchlets) != 22 {
 		t.Errorf("report %+v", report)
 	}
 	if r.Seal(19) != nil || r.Seal(20) != nil {

@@ -219,7 +219,7 @@ func (r *Role) advance() {
 		r.begin(e)
 	}
 	for len(r.waiting) > maxUnclaimed {
-		r.dropped += 1 + r.waiting[0].Counters[wire.Dropped]
+		r.dropped += 1 + r.waiting[0].Counters[wire.Missed]
 		r.waiting[0].Release()
 		r.waiting = slices.Delete(r.waiting, 0, 1)
 	}
@@ -230,7 +230,7 @@ func (r *Role) advance() {
 func (r *Role) seal(g *epochSlots) *epochSlots {
 	r.recent[g.Epoch%epochs] = nil
 	g.MappingsUsed = uint64(r.pool.Used())
-	g.Counters[wire.Dropped], r.dropped = r.dropped, 0
+	g.Counters[wire.Missed], r.dropped = r.dropped, 0
 	r.sealed = append(r.sealed, g)
 	return g
 }

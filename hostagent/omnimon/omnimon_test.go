@@ -408,7 +408,7 @@ func TestEpochsNotRequestedAreBounded(t *testing.T) {
 	dropped := uint64(0)
 	for e := uint64(120); e < 139; e++ {
 		got := read(t, n.hosts[0].Seal(e))
-		dropped += got.Counters[wire.Dropped]
+		dropped += got.Counters[wire.Missed]
 		if got.Epoch != e || len(got.egress) != 1 {
 			t.Errorf("epoch %d: %+v", e, got)
 		}
@@ -416,7 +416,7 @@ func TestEpochsNotRequestedAreBounded(t *testing.T) {
 	if g := n.hosts[0].Seal(139); g != nil {
 		t.Error("the current epoch was sealed")
 	}
-	if dropped += n.seal(0, 139).Counters[wire.Dropped]; dropped != 20 {
+	if dropped += n.seal(0, 139).Counters[wire.Missed]; dropped != 20 {
 		t.Errorf("%d epochs counted as dropped, want 20", dropped)
 	}
 }

@@ -311,7 +311,7 @@ func (r *Role) Seal(e uint64) role.Report {
 		}
 	}
 	g.First, g.Last = max(interval*s.Interval, r.since), e
-	g.Counters[wire.Dropped], r.dropped = r.dropped, 0
+	g.Counters[wire.Missed], r.dropped = r.dropped, 0
 	g.Sources = r.sources.rows()
 	g.rows()
 	if g.Counters[wire.Hops] > 0 {

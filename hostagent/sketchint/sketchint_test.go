@@ -541,8 +541,8 @@ func TestIntervals(t *testing.T) {
 	r.In(frames(with(1, 72, 1)))
 	clock.Advance(25)
 	got = seal(t, r, 24)
-	if n := got.Flows.Query(k.AppendBinary(nil)); n != 1 || got.Counters[wire.Dropped] != 1 {
-		t.Errorf("%d packets, %d intervals dropped; want 1 and 1", n, got.Counters[wire.Dropped])
+	if n := got.Flows.Query(k.AppendBinary(nil)); n != 1 || got.Counters[wire.Missed] != 1 {
+		t.Errorf("%d packets, %d intervals dropped; want 1 and 1", n, got.Counters[wire.Missed])
 	}
 	clock.Advance(30)
 	got = seal(t, r, 29)

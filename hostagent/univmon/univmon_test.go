@@ -90,7 +90,7 @@ func TestEpochs(t *testing.T) {
 				want.Update(&k)
 			}
 			s := got.Sketches[1]
-			if got.Epoch != c.epoch || got.Counters[direction] != c.packets || got.Counters[wire.Dropped] != c.dropped ||
+			if got.Epoch != c.epoch || got.Counters[direction] != c.packets || got.Counters[wire.Missed] != c.dropped ||
 				!slices.Equal(s.Counters(), want.Counters()) || !slices.Equal(s.Heavy(), want.Heavy()) ||
 				!slices.Equal(s.Packets(), want.Packets()) {
 				t.Errorf("%v, epoch %d: counters %v; expected %d packets, %d dropped", direction, c.epoch, got.Counters,

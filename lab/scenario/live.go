@@ -248,9 +248,12 @@ func (l *Live) add(ctx context.Context, rep *collector.Report) error {
 	if err != nil {
 		return err
 	}
+	results, err := score.Read(leaves, score.DefaultMarker, rep.Number, []string{"node", "dimension"})
+	if err != nil {
+		return err
+	}
 	now := l.port.Stats()
-	e := LiveEpoch{EpochScore: epochOf(rep, l.o.Logger), Results: score.Read(leaves, score.DefaultMarker, rep.Number,
-		[]string{"node", "dimension"}),
+	e := LiveEpoch{EpochScore: epochOf(rep, l.o.Logger), Results: results,
 		Frames: now.Received - l.before.Received, Lost: now.Lost + now.Truncated - l.before.Lost - l.before.Truncated}
 	l.before = now
 	l.whole = l.whole && e.whole()

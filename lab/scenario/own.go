@@ -84,7 +84,7 @@ func (c *Scoring) algorithm() score.Algorithm {
 		Report: []string{summary}}
 	for _, m := range c.Measures {
 		a.Measures = append(a.Measures, score.Measure{Name: m.Name, List: m.List, Stat: ownStats[m.Stat],
-			Leaves: []string{m.Leaf}, Truth: m.table(), Tolerance: m.Tolerance,
+			Leaves: []string{m.Leaf}, Truth: m.table(), Tolerance: m.Tolerance, Dimensions: m.Dimensions,
 			Dimension: func(_ *score.Epoch, v score.View) (string, bool) { return v.Dimension, true }})
 	}
 	a.GroundTruth = func(*score.Setting) (func(*score.Epoch) score.Tables, error) {

@@ -415,6 +415,9 @@ func (r *Run) Play(ctx context.Context) (*Report, error) {
 	if ctx.Err() != nil && (errors.Is(err, context.Canceled) || status.Code(err) == codes.Canceled) {
 		err = nil // the requested end
 	}
+	for _, name := range r.scored {
+		err = errors.Join(err, r.scorers[name].Unpublished())
+	}
 	if err != nil {
 		r.report.Error = err.Error()
 	}

@@ -133,8 +133,11 @@ func (r *Run) score(ctx context.Context, rep collector.Report, labTime func(time
 			if err != nil {
 				return err
 			}
-			e.Results[name] = scorer.Score(&score.Epoch{Number: rep.Number, Index: index, Status: e.Status,
+			e.Results[name], err = scorer.Score(&score.Epoch{Number: rep.Number, Index: index, Status: e.Status,
 				Leaves: leaves, Truth: &actual})
+			if err != nil {
+				return err
+			}
 			if err := r.watch(ctx, scorer.Watch()); err != nil {
 				return err
 			}

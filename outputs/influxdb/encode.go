@@ -78,11 +78,6 @@ func Measurement(list string, keyed bool) string {
 // Tag returns the name of the tag for a key column of a list.
 func Tag(key string) string { return safeName(key) }
 
-// flowTags are the leaves of grouping flow-ref of netsketch-results. They are tags as well, so that
-// points can be selected and grouped by them. The flow, which is a tag, determines them, so they
-// add no series.
-var flowTags = []string{"destination-address", "destination-port", "protocol", "source-address", "source-port"}
-
 // safeName changes a name that InfluxDB, its query language or the field of ended rows has.
 // InfluxDB 2 refuses points with the tag _field or _measurement.
 func safeName(name string) string {
@@ -108,8 +103,10 @@ func newLayout(t *table.Table) *layout {
 	for taken[l.targetName] {
 		l.targetName += "-"
 	}
-	for _, name := range flowTags {
-		if t.Column("state/source-address") != nil && t.Column("state/"+name) != nil && !taken[name] {
+	// The key determines these leaves, so that they add no series. As tags, points can be selected
+	// and grouped by them.
+	for _, name := range yang.Derived(func(leaf string) bool { return t.Column("state/"+leaf) != nil }) {
+		if !taken[name] {
 			l.tags = append(l.tags, column{name, t.Column("state/" + name)})
 			taken[name] = true
 		}

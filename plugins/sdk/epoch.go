@@ -101,6 +101,7 @@ func (e *Epoch) Summary(list string) (*table.Table, error) {
 	b, of := table.NewBuilder(list), e.Range(e.Number, e.Number)
 	of.Status = e.Status
 	if len(e.Missing) > 0 {
+		of.Reason = e.Missing[0].Condition()
 		of.Problem = e.Missing[0].Name + ": " + e.Missing[0].Reason
 	}
 	of.Append(b)

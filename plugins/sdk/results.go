@@ -96,7 +96,25 @@ type Range struct {
 	// Provisional is set if later results about the same epochs follow.
 	Provisional bool
 	Status      Status
-	Problem     string // why the results are not complete or not exact; empty if they are
+	// Reason is why the results are not complete or not exact: a condition of netsketch-results. If
+	// it is empty and there is a problem, it is INEXACT.
+	Reason  string
+	Problem string // the reason in words; empty if the results are complete and exact
+}
+
+// Conditions of netsketch-results that a Range has as its reason.
+const (
+	HostMissing   = "HOST_MISSING"
+	SwitchMissing = "SWITCH_MISSING"
+	Inexact       = "INEXACT"
+)
+
+// Condition is the condition that the data of the host or device is missing.
+func (m *Missing) Condition() string {
+	if m.Host {
+		return HostMissing
+	}
+	return SwitchMissing
 }
 
 // Append adds the range to the only row of the table of a summary.
@@ -107,6 +125,11 @@ func (r *Range) Append(b *table.Builder) {
 	b.Uint("state/end-time").Append(uint64(max(r.End.UnixNano(), 0)))
 	b.Bool("state/final").Append(!r.Provisional)
 	b.Text("state/status").Append(r.Status.String())
+	reason := ""
+	if r.Problem != "" {
+		reason = cmp.Or(r.Reason, Inexact)
+	}
+	b.Text("state/reason").AppendSome(reason)
 	b.Text("state/problem").AppendSome(r.Problem)
 }
 

@@ -155,7 +155,7 @@ const (
 	Full                         // sketchlets beyond Kept; in the kernel also beyond the memory for them
 	FlowsFull                    // packets of flows beyond Flows; they are in no flow of the report
 	Disagreeing                  // sketchlets that replaced other cells of the same column
-	Dropped                      // epochs whose report was not requested in time
+	Missed                       // epochs whose report was not requested in time
 	Stale                        // in the kernel: sketchlets that the agent did not read in time
 	Unread                       // in the kernel: packets with the mark that it could not read or change
 	NoFlow                       // IP packets whose headers have no valid flow key, if Flows is set
@@ -164,7 +164,7 @@ const (
 )
 
 var counterNames = [Counters]string{"packets", "sent", "sketchlets", "in-band-bytes", "short", "bad-check",
-	"unknown-device", "unknown-column", "wrong-words", "duplicates", "full", "flows-full", "disagreeing", "dropped",
+	"unknown-device", "unknown-column", "wrong-words", "duplicates", "full", "flows-full", "disagreeing", "missed-epochs",
 	"stale", "unread", "no-flow", "devices-full"}
 
 // String returns the name of a counter, such as "bad-check".

@@ -44,7 +44,7 @@ func TestKernelClock(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dropped := r.Counters[wire.Dropped]
+	dropped := r.Counters[wire.Missed]
 	for _, w := range p.waiting {
 		dropped += w.dropped
 	}

@@ -946,8 +946,8 @@ func TestFourEpochsBehind(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r, err := wire.Open(g.Append(nil)); err != nil || r.Counters[wire.Dropped] != 1 {
-		t.Errorf("the next report counts %d as dropped, %v; want 1", r.Counters[wire.Dropped], err)
+	if r, err := wire.Open(g.Append(nil)); err != nil || r.Counters[wire.Missed] != 1 {
+		t.Errorf("the next report counts %d as dropped, %v; want 1", r.Counters[wire.Missed], err)
 	}
 }
 

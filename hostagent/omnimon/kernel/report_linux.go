@@ -160,7 +160,7 @@ func (p *Path) fill(g *report) (bool, error) {
 		}
 	}
 	s.Late = lateEpochs(epoch, counts)
-	s.Counters[wire.Dropped], s.Counters[wire.Restarted] = g.dropped, g.restarted
+	s.Counters[wire.Missed], s.Counters[wire.Restarted] = g.dropped, g.restarted
 
 	b := wire.Builder{}
 	out := t.outgoing[at*t.flows : (at+1)*t.flows]

@@ -20,7 +20,7 @@ const (
 	Foreign                     // outgoing, from or to an address of no host with an agent
 	NoHeader                    // incoming IP packets without a header
 	Malformed                   // outgoing or incoming, with a truncated or invalid header
-	Dropped                     // epochs whose report was not requested in time
+	Missed                      // epochs whose report was not requested in time
 	NoLease                     // outgoing without a header: there is no lease for the destination
 	NoRoom                      // outgoing without a header, because with the header they exceed the path's MTU
 	Untracked                   // outgoing without a header, of a flow that the full table has no entry for
@@ -34,7 +34,7 @@ const (
 	Counters
 )
 
-var counterNames = [Counters]string{"not-ip", "foreign", "no-header", "malformed", "dropped", "no-lease",
+var counterNames = [Counters]string{"not-ip", "foreign", "no-header", "malformed", "missed-epochs", "no-lease",
 	"no-room", "untracked", "late", "unknown-epoch", "unknown-host", "bad-index", "forged", "ingress-full", "restarted"}
 
 // String returns the name of a counter, such as "untracked".

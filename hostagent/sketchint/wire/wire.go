@@ -112,7 +112,7 @@ func AppendKey(b []byte, k *flow.Key, node uint32) []byte {
 // Counter counts packets, reports and entries of an interval.
 type Counter int
 
-// The counters, in addition to one for each inband.Problem. Those from Dropped on make results of
+// The counters, in addition to one for each inband.Problem. Those from Missed on make results of
 // the interval inexact.
 const (
 	Packets         Counter = iota // IP packets that arrived, with INT or without
@@ -128,7 +128,7 @@ const (
 	ReportsNoFlow                  // reports without the packet that they describe
 	Drops                          // reports of dropped packets
 	FaultsFull                     // packets and reports with a problem that the table of faults has no room for
-	Dropped                        // intervals whose report was not requested in time
+	Missed                         // intervals whose report was not requested in time
 	HeavyFull                      // packets of heavy flows that the table has no room for
 	InflatedFull                   // inflated latencies without room in the table
 	NodesFull                      // packets at switches and queues that the tables have no room for
@@ -138,14 +138,14 @@ const (
 )
 
 var counterNames = [Counters]string{"packets", "with-int", "int-bytes", "hops", "no-latency", "copies", "mtu-exceeded",
-	"hop-limit", "unknown-instruction", "reports", "reports-no-flow", "drops", "faults-full", "dropped", "heavy-full",
-	"inflated-full", "nodes-full", "sources-full", "unread"}
+	"hop-limit", "unknown-instruction", "reports", "reports-no-flow", "drop-reports", "faults-full",
+	"missed-intervals", "heavy-full", "inflated-full", "nodes-full", "sources-full", "unread"}
 
 // String returns the name of a counter, such as "hop-limit".
 func (c Counter) String() string { return counterNames[c] }
 
 // Inexact reports whether a count makes results of the interval inexact.
-func (c Counter) Inexact() bool { return c >= Dropped }
+func (c Counter) Inexact() bool { return c >= Missed }
 
 // Heavy is a heavy flow.
 type Heavy struct {

@@ -239,7 +239,7 @@ func TestSameAsGo(t *testing.T) {
 			}
 		})
 	}
-	for c := range wire.Dropped {
+	for c := range wire.Missed {
 		if sum.Counters[c] == 0 {
 			t.Errorf("no packet is counted as %v", c)
 		}

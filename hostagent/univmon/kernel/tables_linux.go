@@ -160,7 +160,7 @@ func (t *tables) collect(group uint32, r *wire.Report) error {
 			s.Reset()
 		}
 		if first = false; r != nil {
-			for c := range wire.Dropped {
+			for c := range wire.Missed {
 				r.Counters[c] += t.counts[i].Counters[c]
 			}
 		}

@@ -142,12 +142,12 @@ const (
 	BadLength                  // an IPv4 header shorter than 20 bytes
 	BadChecksum                // packets with a bad checksum in an IPv4 header
 	TooDeep                    // packets with headers of more than 256 bytes, or more headers than switches parse
-	Dropped                    // epochs whose report was not requested in time
+	Missed                     // epochs whose report was not requested in time
 	Counters
 )
 
 var counterNames = [Counters]string{"sent", "received", "not-ip", "truncated", "bad-version", "bad-length",
-	"bad-checksum", "too-deep", "dropped"}
+	"bad-checksum", "too-deep", "missed-epochs"}
 
 // String returns the name of a counter, such as "bad-checksum".
 func (c Counter) String() string { return counterNames[c] }

@@ -3,6 +3,7 @@
 package attention
 
 import (
+	"fmt"
 	"strconv"
 
 	"github.com/netsketch/netsketch/internal/test/chamelemon"
@@ -28,8 +29,9 @@ type Judgment struct {
 	HeavyVictims Score
 }
 
-// Judge compares an epoch's victims with what happened to its flows.
-func Judge(flows []chamelemon.Flow, p *chamelemon.Played) Judgment {
+// Judge compares an epoch's victims with what happened to its flows. The error names a leaf that a
+// victim lacks.
+func Judge(flows []chamelemon.Flow, p *chamelemon.Played) (Judgment, error) {
 	type published struct {
 		lost  int64
 		exact bool
@@ -37,7 +39,15 @@ func Judge(flows []chamelemon.Flow, p *chamelemon.Played) Judgment {
 	}
 	victims := make(map[string]published)
 	for _, v := range chamelemon.Rows(p.Results, chamelemon.VictimList) {
-		n, _ := strconv.ParseInt(v["lost-packets"], 10, 64)
+		n, err := strconv.ParseInt(v["lost-packets"], 10, 64)
+		if err != nil {
+			return Judgment{}, fmt.Errorf("victim %v: leaf lost-packets: %w", v, err)
+		}
+		for _, leaf := range []string{"flow", "quality", "kind"} {
+			if v[leaf] == "" {
+				return Judgment{}, fmt.Errorf("victim %v has no leaf %s", v, leaf)
+			}
+		}
 		victims[v["flow"]] = published{n, v["quality"] == string(sdk.Exact), v["kind"] == "HEAVY"}
 	}
 	var j Judgment
@@ -77,7 +87,7 @@ func Judge(flows []chamelemon.Flow, p *chamelemon.Played) Judgment {
 	if j.Victims > 0 {
 		j.Estimate = p.Measured.Victims / float64(j.Victims)
 	}
-	return j
+	return j, nil
 }
 
 // Score compares published flows with the ground truth.

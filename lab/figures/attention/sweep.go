@@ -141,7 +141,11 @@ func (s Sweep) point(ctx context.Context, o *Options, sizes []traffic.SizePoint,
 			return nil, err
 		}
 		if i >= o.Settle {
-			x := Sample{s, p, seed, *played, Judge(flows, played)}
+			judgment, err := Judge(flows, played)
+			if err != nil {
+				return nil, err
+			}
+			x := Sample{s, p, seed, *played, judgment}
 			x.Results = nil
 			out = append(out, x)
 		}

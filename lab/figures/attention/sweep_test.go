@@ -8,6 +8,7 @@ import (
 	"os"
 	"runtime"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/netsketch/netsketch/internal/test/chamelemon"
@@ -165,8 +166,12 @@ func TestJudge(t *testing.T) {
 	}
 	flows[3].LostHeavy = 3
 	judge := func(rows ...[4]string) Judgment {
-		return Judge(flows, &chamelemon.Played{Results: victimResults(t, rows),
+		j, err := Judge(flows, &chamelemon.Played{Results: victimResults(t, rows),
 			Measured: &chamelemon.Measured{Tl: 3, Victims: 3}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return j
 	}
 	key := func(i int) string { return flows[i].Key.String() }
 	right := [][4]string{{key(1), "1", "true", "LIGHT"}, {key(2), "2", "true", "LIGHT"}, {key(3), "3", "true", "HEAVY"}}
@@ -187,6 +192,17 @@ func TestJudge(t *testing.T) {
 	if j := judge(append(right[:3:3], [4]string{key(0), "4", "true", "HEAVY"})...); j.Exact || j.False != 1 ||
 		j.Recorded.F1() != 2.0/3 {
 		t.Errorf("a flow that lost nothing: %+v", j)
+	}
+	for _, leaf := range []string{"lost-packets", "quality", "kind"} {
+		results := victimResults(t, right)
+		for i := range results.Tables[0].Table.Values {
+			if v := &results.Tables[0].Table.Values[i]; v.Name == "state/"+leaf {
+				v.Name = "state/renamed"
+			}
+		}
+		if _, err := Judge(flows, &chamelemon.Played{Results: results}); err == nil || !strings.Contains(err.Error(), leaf) {
+			t.Errorf("without the leaf %s: error %v", leaf, err)
+		}
 	}
 	if (Score{}).F1() != 1 {
 		t.Error("F1 of no flows is not 1")

@@ -189,16 +189,24 @@ func truthOf(sizes []int) (entropy float64, ranges map[int]float64) {
 	return math.Log2(packets) - sum/packets, ranges
 }
 
+// number returns a leaf of a row. It panics without the leaf, as after a change of its name.
+func number(row map[string]string, leaf string) float64 {
+	v, err := strconv.ParseFloat(row[leaf], 64)
+	if err != nil {
+		panic(fmt.Sprintf("row %v: leaf %s: %v", row, leaf, err))
+	}
+	return v
+}
+
 // judged is the accuracy of a leaf: its relative error, or absent.
 func judged(task string, row map[string]string, leaf string, want float64, says string) published {
-	text, ok := row[leaf]
-	if !ok {
+	if _, ok := row[leaf]; !ok {
 		return published{task, math.NaN(), "absent", row["problem"]}
 	}
-	v, _ := strconv.ParseFloat(text, 64)
+	v := number(row, leaf)
 	p := published{task, relative(v, want), fmt.Sprintf("%.2g %%", 100*relative(v, want)), says}
-	if spread, ok := row[leaf+"-error"]; ok {
-		s, _ := strconv.ParseFloat(spread, 64)
+	if _, ok := row[leaf+"-error"]; ok {
+		s := number(row, leaf+"-error")
 		p.error, p.says = math.Abs(v-want)/max(s, 1e-9), fmt.Sprintf("± %.2g %%", 100*s/v)
 	}
 	return p
@@ -222,8 +230,7 @@ func rangesAccuracy(rows []map[string]string, key, of string, truth map[int]floa
 			continue
 		}
 		some = true
-		first, _ := strconv.Atoi(row["lower"])
-		n, _ := strconv.ParseFloat(row["flows"], 64)
+		first, n := int(number(row, "lower")), number(row, "flows")
 		difference, sum = difference+math.Abs(n-left[first]), sum+n
 		delete(left, first)
 	}
@@ -338,9 +345,9 @@ func chamelemonAccuracy(ctx context.Context, _ string, sizes []int, seed uint64)
 	claimed := 0
 	for _, r := range chamelemon.Rows(played.Results, chamelemon.VictimList) {
 		victims++
-		n, _ := strconv.ParseInt(r["lost-packets"], 10, 64)
+		n := number(r, "lost-packets")
 		if r["quality"] == string(sdk.Exact) {
-			if claimed++; lost[r["flow"]] != n {
+			if claimed++; float64(lost[r["flow"]]) != n {
 				wrong++
 			}
 		}

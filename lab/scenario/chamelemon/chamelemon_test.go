@@ -121,7 +121,10 @@ func scored(t *testing.T, e *score.Epoch, rows map[string]map[string]any) (*scor
 		t.Fatal(err)
 	}
 	e.Leaves = leaves(rows)
-	r := s.Score(e)
+	r, err := s.Score(e)
+	if err != nil {
+		t.Fatal(err)
+	}
 	if rows := s.Watch(); len(rows) != 4 || s.Watch() != nil {
 		t.Errorf("watched are %v; expected a flow of each edge, there and in the network, once", rows)
 	}

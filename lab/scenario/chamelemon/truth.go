@@ -75,9 +75,9 @@ func (v *view) summary() {
 	})
 }
 
-// size returns the packets of a flow, 0 for a text that is not a flow.
+// size returns the packets of a flow. score.Read refuses texts that are no flows.
 func (v *view) size(text string) score.Value {
-	k, _ := flow.Parse(flow.FiveTuple, text) // the zero key has no packets
+	k, _ := flow.Parse(flow.FiveTuple, text)
 	return score.Number(v.now[k])
 }
 
@@ -102,7 +102,7 @@ func (v *view) changes(before truth.Counts, limit uint64) {
 	}
 	for key := range v.published["heavy-change"][v.View] {
 		if rows[key] == nil {
-			k, _ := flow.Parse(flow.FiveTuple, key) // the zero key has no packets
+			k, _ := flow.Parse(flow.FiveTuple, key)
 			rows.Add(key, changed(before, v.now, k)).Unwanted = true
 		}
 	}

@@ -140,6 +140,8 @@ type Measure struct {
 	Where map[string]string
 	// Tolerance is the relative error up to which values of leaves are equal.
 	Tolerance float64
+	// Dimensions are those of which the list must have rows in a run, if the ground truth has.
+	Dimensions []string
 	// Dimension names the dimension under which a view counts; ok is false for views that do not
 	// count. nil stands for the view's own dimension, of views with a row in Summary.
 	Dimension func(*Epoch, View) (name string, ok bool)

@@ -164,7 +164,14 @@ func TestRead(t *testing.T) {
 		{Path: []*gnmi.PathElem{{Name: "x"}, {Name: "settled"}, {Name: "losses"}, {Name: "loss"}, {Name: "state"},
 			{Name: "lost"}}, Value: Number(3)},
 	}
-	got := Read(leaves, DefaultMarker, 7, []string{"node", "dimension"})
+	read := func(epoch uint64, viewKeys []string) Tables {
+		out, err := Read(leaves, DefaultMarker, epoch, viewKeys)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out
+	}
+	got := read(7, []string{"node", "dimension"})
 	row := got.Row("encoder", View{"leaf1", "src"}, "ipv4/hl")
 	if row.Text("status") != "full" || len(got["encoder"][View{"leaf1", "src"}]) != 1 || len(row.Leaves) != 1 {
 		t.Errorf("%+v", got["encoder"])
@@ -172,8 +179,23 @@ func TestRead(t *testing.T) {
 	if !got.Row("attention", View{Device: Network}, "").Is("decoded") {
 		t.Errorf("%+v", got["attention"])
 	}
-	if of8 := Read(leaves, DefaultMarker, 8, nil); len(of8) != 1 || of8["settled/loss"] == nil {
+	if of8 := read(8, nil); len(of8) != 1 || of8["settled/loss"] == nil {
 		t.Errorf("results of epoch 7 are those of epoch 8, too: %+v", of8)
+	}
+	for _, tt := range []struct {
+		keys map[string]string
+		want string
+	}{
+		{map[string]string{"flow": "10.0.0.1,10.0.0.2,tcp,1,80"}, ""},
+		{map[string]string{"flow": "10.0.0.1", "dimension": "src"}, ""},
+		{map[string]string{"flow": "10.0.0.1", "dimension": "5-tuple"}, `list hitter: flow "10.0.0.1": `},
+		{map[string]string{"flow": "h1 to h2"}, `list hitter: flow "h1 to h2": `},
+		{map[string]string{"flow": "10.0.0.1", "dimension": "colour"}, "list hitter: "},
+	} {
+		_, err := Read([]Leaf{leaf(Number(1), "hitter", tt.keys, "state", "n")}, DefaultMarker, 7, nil)
+		if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%v: error %v, want %q", tt.keys, err, tt.want)
+		}
 	}
 }
 
@@ -214,7 +236,10 @@ func TestScorer(t *testing.T) {
 					Key: map[string]string{"node": "leaf1"}}, {Name: "state"}, {Name: name}}, Value: v})
 			}
 		}
-		r := s.Score(e)
+		r, err := s.Score(e)
+		if err != nil {
+			t.Fatal(err)
+		}
 		if missing := len(r.Missing) == 1; r.Views != 1 || missing != (n < 0) {
 			t.Errorf("epoch %d: missing %v of %d", i, r.Missing, r.Views)
 		}
@@ -267,6 +292,45 @@ func TestFigureError(t *testing.T) {
 	for _, tt := range []struct{ measured, actual, want float64 }{{0, 0, 0}, {3, 0, 1}, {9, 10, 0.1}, {-5, -10, 0.5}} {
 		if got := Of(tt.measured, tt.actual).Error(); math.Abs(got-tt.want) > 1e-12 {
 			t.Errorf("%v for %v: error %v, want %v", tt.measured, tt.actual, got, tt.want)
+		}
+	}
+}
+
+// TestUnpublished: a measure that asks for a dimension of which a run has no row is an error that
+// names plugin, list and dimension, unless there was nothing to publish.
+func TestUnpublished(t *testing.T) {
+	const flow = "10.0.0.1"
+	for _, tt := range []struct {
+		dimension string // of the ground truth
+		unwanted  bool
+		want      string
+	}{
+		{"src", false, ""}, {"dst", true, ""},
+		{"dst", false, "measure x-f1: plugin x published no row of the list hitter with the dimension dst"},
+	} {
+		view := View{Device: "leaf1", Dimension: tt.dimension}
+		s, err := New(Algorithm{Plugin: "x", Root: "x", ViewKeys: []string{"node", "dimension"}, Summary: "hitter",
+			Measures: []Measure{{Name: "x-f1", List: "hitter", Stat: F1, Truth: "truth", Dimensions: []string{"src", "dst"}}},
+			GroundTruth: func(*Setting) (func(*Epoch) Tables, error) {
+				return func(*Epoch) Tables {
+					out := Tables{}
+					out.Rows("truth", view).Add(flow, Leaves{}).Unwanted = tt.unwanted
+					return out
+				}, nil
+			}}, Setting{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		e := &Epoch{Number: 1, Truth: &Truth{}, Leaves: []Leaf{
+			{Path: []*gnmi.PathElem{{Name: "x"}, {Name: "summary"}, {Name: "state"}, {Name: DefaultMarker}}, Value: Number(1)},
+			{Path: []*gnmi.PathElem{{Name: "x"}, {Name: "hitters"}, {Name: "hitter",
+				Key: map[string]string{"node": "leaf1", "dimension": "src", "flow": flow}}, {Name: "state"}, {Name: "n"}},
+				Value: Number(1)}}}
+		if _, err := s.Score(e); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Unpublished(); (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s, unwanted %v: error %v, want %q", tt.dimension, tt.unwanted, err, tt.want)
 		}
 	}
 }

@@ -4,6 +4,7 @@ package score
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -24,11 +25,14 @@ type Scorer struct {
 	watched   bool
 	watch     []*gnmi.Path // paths that are not yet subscribed to
 	history   History
+
+	wanted, published map[asked]bool // dimensions of which there were rows
 }
 
 // New begins the scoring of a run. The error is about the plugin's configuration.
 func New(a Algorithm, s Setting) (*Scorer, error) {
-	out := &Scorer{algorithm: &a, views: map[View]bool{}, history: History{Setting: &s}}
+	out := &Scorer{algorithm: &a, views: map[View]bool{}, history: History{Setting: &s}, wanted: map[asked]bool{},
+		published: map[asked]bool{}}
 	var err error
 	if out.truth, err = a.GroundTruth(&s); err != nil {
 		return nil, fmt.Errorf("%s: config: %w", a.Plugin, err)
@@ -48,10 +52,14 @@ func (s *Scorer) Algorithm() *Algorithm { return s.algorithm }
 func (s *Scorer) History() *History { return &s.history }
 
 // Score compares an epoch with the ground truth.
-func (s *Scorer) Score(e *Epoch) *Result {
+func (s *Scorer) Score(e *Epoch) (*Result, error) {
 	a := s.algorithm
 	e.Setting, e.Before = s.history.Setting, s.before
-	e.Published = Read(e.Leaves, cmp.Or(s.algorithm.Marker, DefaultMarker), e.Number, s.algorithm.ViewKeys)
+	var err error
+	e.Published, err = Read(e.Leaves, cmp.Or(s.algorithm.Marker, DefaultMarker), e.Number, s.algorithm.ViewKeys)
+	if err != nil {
+		return nil, err
+	}
 	actual := s.truth(e)
 	r := &Result{Index: e.Index, Status: e.Status}
 	s.missing(r, e, actual)
@@ -75,7 +83,44 @@ func (s *Scorer) Score(e *Epoch) *Result {
 	}
 	s.before = e.Truth
 	s.history.Results = append(s.history.Results, r)
-	return r
+	return r, nil
+}
+
+// asked is a dimension that a measure asks for.
+type asked struct{ measure, list, dimension string }
+
+// look notes whether rows of the dimensions that measures ask for are published, and whether the
+// ground truth has some.
+func (s *Scorer) look(m *Measure, e *Epoch, actual Tables) {
+	for _, dimension := range m.Dimensions {
+		at := asked{m.Name, m.List, dimension}
+		for view, rows := range e.Published[m.List] {
+			if view.Dimension == dimension && len(rows) > 0 {
+				s.published[at] = true
+			}
+		}
+		for view, rows := range actual[cmp.Or(m.Truth, m.List)] {
+			for _, row := range rows {
+				if view.Dimension == dimension && !row.Unwanted {
+					s.wanted[at] = true
+				}
+			}
+		}
+	}
+}
+
+// Unpublished returns an error if a measure asks for a dimension of which the plugin published no
+// row in the whole run, although the ground truth has some.
+func (s *Scorer) Unpublished() error {
+	var errs []error
+	for at := range s.wanted {
+		if !s.published[at] {
+			errs = append(errs, fmt.Errorf("score: measure %s: plugin %s published no row of the list %s with the dimension %s",
+				at.measure, s.algorithm.Plugin, at.list, at.dimension))
+		}
+	}
+	slices.SortFunc(errs, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
+	return errors.Join(errs...)
 }
 
 // Watch returns the rows to subscribe to since the call before.
@@ -102,6 +147,7 @@ func (s *Scorer) missing(r *Result, e *Epoch, actual Tables) {
 }
 
 func (s *Scorer) measure(r *Result, m *Measure, e *Epoch, actual Tables) {
+	s.look(m, e, actual)
 	truth := cmp.Or(m.Truth, m.List)
 	for _, view := range actual.Views(truth) {
 		dimension, ok := view.Dimension, e.Published.Row(s.algorithm.Summary, view, "") != nil

@@ -4,12 +4,15 @@ package score
 
 import (
 	"encoding/json"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/openconfig/gnmi/proto/gnmi"
+
+	"github.com/netsketch/netsketch/sketch/flow"
 )
 
 // Network is the device of results about the whole network.
@@ -180,8 +183,9 @@ const DefaultMarker = "last-epoch"
 // Read arranges the leaves of one epoch: …/LIST[keys]/state/LEAF and …/CONTAINER/state/LEAF. Lists
 // below the container Settled are named settled/LIST. If the leaf marker of the container summary
 // has the number of another epoch, Read drops all other lists. viewKeys are the keys that name
-// views.
-func Read(leaves []Leaf, marker string, epoch uint64, viewKeys []string) Tables {
+// views. A row whose key flow is no flow of its dimension is an error: it could be compared with
+// nothing.
+func Read(leaves []Leaf, marker string, epoch uint64, viewKeys []string) (Tables, error) {
 	t := Tables{}
 	for i := range leaves {
 		p := leaves[i].Path
@@ -196,6 +200,9 @@ func Read(leaves []Leaf, marker string, epoch uint64, viewKeys []string) Tables 
 		}
 		rows := t.Rows(name, view)
 		if rows[key] == nil {
+			if err := checkFlow(entry.GetKey()); err != nil {
+				return nil, fmt.Errorf("score: list %s: %w", name, err)
+			}
 			rows[key] = &Row{Leaves: Leaves{}}
 		}
 		rows[key].Leaves[p[len(p)-1].GetName()] = leaves[i].Value
@@ -203,7 +210,25 @@ func Read(leaves []Leaf, marker string, epoch uint64, viewKeys []string) Tables 
 	if t.Row("summary", View{Device: Network}, "").Value(marker) != float64(epoch) {
 		maps.DeleteFunc(t, func(name string, _ map[View]Rows) bool { return !strings.HasPrefix(name, Settled) })
 	}
-	return t
+	return t, nil
+}
+
+// checkFlow returns an error if the key flow of a list entry is no flow of its dimension.
+func checkFlow(keys map[string]string) error {
+	text, ok := keys["flow"]
+	if !ok {
+		return nil
+	}
+	fields, err := flow.FiveTuple, error(nil)
+	if dimension, ok := keys["dimension"]; ok {
+		if fields, err = flow.ParseFields(dimension); err != nil {
+			return err
+		}
+	}
+	if _, err := flow.Parse(fields, text); err != nil {
+		return fmt.Errorf("flow %q: %w", text, err)
+	}
+	return nil
 }
 
 // keysOf splits the keys of a list entry. Entries without a node are about the network.

@@ -371,6 +371,8 @@ func (a *analysis) totalTable(network *view) (*table.Table, error) {
 	b := table.NewBuilder(totalList)
 	of := a.epoch.Range(a.epoch.Number, a.epoch.Number)
 	of.Status, of.Problem = a.statusOf(network)
+	of.Reason = map[[2]bool]string{{false, false}: sdk.SwitchMissing, {false, true}: sdk.SwitchMissing,
+		{true, false}: "NOT_DECODED"}[[2]bool{network.whole, network.decoded}]
 	of.Append(b)
 	b.Uint("state/active-alerts").Append(a.alerts.Active())
 	b.Uint("state/omitted-rows").Append(a.omitted)

@@ -90,7 +90,7 @@ type Range struct {
 func (s *Sizes) Ranges() (out []Range) {
 	n := make(map[uint64]float64) // numbers of flows by the range's first size
 	for x, f := range s.Small {
-		if x > 0 {
+		if x > 0 && f > 0 {
 			first, _ := RangeOf(uint64(x))
 			n[first] += f
 		}

@@ -159,6 +159,17 @@ func (s *Sketch) micros() []uint32 {
 	return out
 }
 
+// delayRange returns the lowest delay of a range, and that of the next one; 0 for the last range.
+func (s *Sketch) delayRange(n int) (low, high time.Duration) {
+	if n > 0 {
+		low = s.Delays[n-1]
+	}
+	if n < len(s.Delays) {
+		high = s.Delays[n]
+	}
+	return low, high
+}
+
 // partial returns an empty sketch for the columns of a switch with a seed.
 func (s *Sketch) partial(seed uint32) (*sumax.Sketch[family.P4], error) {
 	return sumax.NewPartial[family.P4](sumax.Config{Rows: s.Rows, Width: s.Columns, Ranges: s.micros(), NoSizes: !s.Sizes,

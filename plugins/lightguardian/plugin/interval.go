@@ -202,7 +202,7 @@ func (p *Plugin) read(h *sdk.HostReport, epoch uint64, late bool) *reported {
 // inexact reports whether a counter of a report shows that the report lacks data.
 func inexact(c wire.Counter) bool {
 	switch c {
-	case wire.Full, wire.FlowsFull, wire.Dropped, wire.Stale, wire.Unread, wire.WrongWords, wire.UnknownColumn:
+	case wire.Full, wire.FlowsFull, wire.Missed, wire.Stale, wire.Unread, wire.WrongWords, wire.UnknownColumn:
 		return true
 	}
 	return false

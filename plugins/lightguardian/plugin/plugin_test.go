@@ -160,7 +160,8 @@ func TestDeadHosts(t *testing.T) {
 	// The next interval has no reports of flows at all: nothing is known of its flows.
 	e = simEpoch(t, h, 7, nil, nil, nil)
 	e.Hosts = nil
-	expect(t, rows(t, h.Analyze(e), summaryList), "", map[string]any{"status": "LOST", "coverage": 0.0, "flows": 0})
+	expect(t, rows(t, h.Analyze(e), summaryList), "", map[string]any{"status": "LOST", "coverage": 0.0, "flows": 0,
+		"reason": "SWITCH_MISSING"})
 }
 
 // Late reports complete an interval until it is final; the coverage has how much.

@@ -9,7 +9,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/netsketch/netsketch/hostagent/lightguardian/wire"
 	"github.com/netsketch/netsketch/plugins/sdk"
@@ -134,6 +133,8 @@ func (r *run) summaryTable(active uint64) (*table.Table, error) {
 	one := func(name string, v uint64) { b.Uint("state/" + name).Append(v) }
 	of := r.epoch.Range(r.first, r.last)
 	of.Status, of.Provisional = r.status(), r.epoch.Number < r.settled()
+	of.Reason, of.Problem = r.reason()
+	of.Problem = alert.Clip(of.Problem)
 	of.Append(b)
 	one("newest-epoch", r.epoch.Number)
 	one("final-epoch", r.settled())
@@ -175,6 +176,27 @@ func (r *run) summaryTable(active uint64) (*table.Table, error) {
 	one("warnings", uint64(len(r.inexact)))
 	one("active-alerts", active)
 	return b.Table()
+}
+
+// reason returns why results are not complete, as a condition and in words, or "".
+func (r *run) reason() (condition, problem string) {
+	for _, name := range r.own {
+		if r.share(name) == 0 {
+			return sdk.SwitchMissing, "no column of switch " + name + " was received"
+		}
+	}
+	for _, host := range r.hosts {
+		if !r.measures(host) {
+			return sdk.HostMissing, "host " + host + " did not report the whole interval"
+		}
+	}
+	switch {
+	case len(r.own) == 0:
+		return sdk.Inexact, "no switch sends sketchlets"
+	case len(r.inexact) > 0:
+		return sdk.Inexact, r.inexact[0]
+	}
+	return "", ""
 }
 
 func (r *run) flowTable(flows []*flowState) (*table.Table, error) {
@@ -225,8 +247,9 @@ func (r *run) hopTable(flows []*flowState) (*table.Table, error) {
 	keys, names := b.TextKey("flow"), b.TextKey("node")
 	position, expected := b.Uint("state/position"), b.Bool("state/expected")
 	share, packets, lost := b.Float("state/coverage"), b.Uint("state/packets"), b.Int("state/lost-packets")
-	slow, gap, last := b.Float("state/slow"), b.Uint("state/gap"), b.Uint("state/last-arrival")
+	slow, gap, arrival := b.Float("state/slow"), b.Uint("state/gap"), b.Uint("state/last-arrival")
 	quality, packetsQuality := b.Text("state/quality"), b.Text("state/packets-quality")
+	meanLow, meanHigh := b.Uint("state/latency-avg-low"), b.Uint("state/latency-avg-high")
 	for _, f := range flows {
 		before, ok := f.sent, f.known[0]
 		for j := range f.hops {
@@ -238,16 +261,21 @@ func (r *run) hopTable(flows []*flowState) (*table.Table, error) {
 			share.Append(table.Decimal(h.share, 6))
 			packets.AppendIf(uint64(h.Packets), h.Valid)
 			lost.AppendIf(int64(before)-int64(h.Packets), ok && h.Valid)
-			total, above := uint64(0), uint64(0)
+			total, above, sumLow, sumHigh := uint64(0), uint64(0), uint64(0), uint64(0)
 			for n, v := range h.Delays {
 				if total += uint64(v); n >= r.config.rules.SlowRange {
 					above += uint64(v)
 				}
+				low, high := r.config.Sketch.delayRange(n)
+				sumLow, sumHigh = sumLow+uint64(v)*uint64(low), sumHigh+uint64(v)*uint64(high)
 			}
+			last := len(h.Delays) - 1
+			meanLow.AppendIf(sumLow/max(total, 1), total > 0)
+			meanHigh.AppendIf((sumHigh+total-1)/max(total, 1), total > 0 && h.Delays[last] == 0)
 			slow.AppendIf(table.Decimal(float64(above)/float64(total), 6), total > 0)
 			timed := h.Valid && r.config.Sketch.Gaps && h.Packets > 0
 			gap.AppendIf(r.config.nanoseconds(h.Interval), timed)
-			last.AppendIf(r.config.nanoseconds(h.last-min(h.last, 1)), timed) // times begin with 1
+			arrival.AppendIf(r.config.nanoseconds(h.last-min(h.last, 1)), timed) // times begin with 1
 			if h.Valid {
 				quality.Append(string(sdk.Estimate))
 				packetsQuality.Append(string(h.quality()))
@@ -275,7 +303,6 @@ func (r *run) delayTable(flows []*flowState) (*table.Table, error) {
 	b := table.NewBuilder(delayList)
 	keys, names, lower := b.TextKey("flow"), b.TextKey("node"), b.UintKey("lower")
 	upper, packets, quality := b.Uint("state/upper"), b.Uint("state/packets"), b.Text("state/quality")
-	limits := r.config.Sketch.Delays
 	for _, f := range flows {
 		for j := range f.hops {
 			h := &f.hops[j]
@@ -285,14 +312,9 @@ func (r *run) delayTable(flows []*flowState) (*table.Table, error) {
 				}
 				appendFlow(keys, f)
 				names.Append(h.name)
-				low := time.Duration(0)
-				if n > 0 {
-					low = limits[n-1]
-				}
+				low, high := r.config.Sketch.delayRange(n)
 				lower.Append(uint64(low))
-				if n < len(limits) {
-					upper.Append(uint64(limits[n]))
-				}
+				upper.AppendIf(uint64(high), high > 0)
 				packets.Append(uint64(v))
 				quality.Append(string(sdk.UpperBound))
 			}

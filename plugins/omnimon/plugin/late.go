@@ -59,6 +59,7 @@ type held struct {
 	Pending bool            `json:",omitempty"` // packets are missing
 	Nothing bool            `json:",omitempty"` // no result is exact
 	Problem string          `json:",omitempty"` // why not all results are exact
+	Reason  string          `json:",omitempty"` // what is missing, as a condition
 	Status  sdk.Status
 	Late    string `json:",omitempty"` // says which of the epoch's packets were late
 
@@ -209,6 +210,7 @@ func (h *history) settle(r *run) {
 func (h *history) hold(r *run, tables []*table.Table, answers []*answer) (out []*answer) {
 	newest := &h.Held[len(h.Held)-1]
 	newest.tables, newest.Nothing, newest.Problem = tables, !r.exact(), alert.Clip(r.reason())
+	newest.Reason = r.condition()
 	for _, a := range answers {
 		if !a.reads("losses") {
 			out = append(out, a)

@@ -481,7 +481,7 @@ func TestInexactCounters(t *testing.T) {
 	lossy := func(e string) bool { return e == "leaf1/4~h2" }
 	incoming := func(f *simFlow) bool { return f.to == 1 } // flows to h2 with losses
 	for c, touched := range map[wire.Counter]func(f *simFlow) bool{
-		wire.NotIP: nil, wire.Foreign: nil, wire.NoHeader: nil, wire.Malformed: nil, wire.Dropped: nil,
+		wire.NotIP: nil, wire.Foreign: nil, wire.NoHeader: nil, wire.Malformed: nil, wire.Missed: nil,
 		wire.NoLease: nil, wire.NoRoom: nil, // of flows with untagged packets
 		wire.Late: nil, wire.UnknownHost: nil,
 		wire.Untracked:    func(f *simFlow) bool { return f.from == 1 && f.age == 0 },

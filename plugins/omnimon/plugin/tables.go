@@ -139,6 +139,9 @@ func (r *run) settledTable() (*table.Table, error) {
 	reason = cmp.Or(r.doubt, x.Problem)
 	of := r.epoch.Range(x.Epoch, x.Epoch)
 	of.Status, of.Problem = x.Status, alert.Clip(reason)
+	if r.doubt == "" {
+		of.Reason = x.Reason
+	}
 	of.Append(b)
 	sure, quality := r.doubt == "", b.Text("state/quality")
 	known(b.Uint("state/lossy-flows"), x.LossyFlows, sure)
@@ -197,6 +200,17 @@ func (r *run) reason() string {
 	return ""
 }
 
+// condition returns what is missing, if something is, as a condition.
+func (r *run) condition() string {
+	switch {
+	case r.result != nil && r.result.Missing > 0:
+		return sdk.HostMissing
+	case slices.ContainsFunc(r.switches, func(s switchState) bool { return !s.delivered }):
+		return sdk.SwitchMissing
+	}
+	return ""
+}
+
 // appendFlow appends a flow: as a client wrote it, or in its usual form.
 func appendFlow(to *table.TextAppender, f *published) {
 	if f.text != "" {
@@ -239,6 +253,7 @@ func (r *run) summaryTable(active, omitted uint64) (*table.Table, error) {
 	reason := r.reason()
 	of := r.epoch.Range(r.epoch.Number, r.epoch.Number)
 	of.Status, of.Provisional, of.Problem = r.status(), r.provisional(), alert.Clip(cmp.Or(reason, r.pendingReason(true)))
+	of.Reason = r.condition()
 	of.Append(b)
 	b.Text("state/quality").Append(string(sdk.ExactIf(reason == "")))
 	lost := sdk.ExactIf(reason == "")

@@ -47,6 +47,7 @@ type observer struct {
 	whole   bool         // whether the report includes the whole interval
 	problem string
 	heavy   map[flow.Key]*wire.Heavy
+	unit    uint64     // of latencies in the report, in nanoseconds
 	routes  []*routing // routes in force in the interval, for an edge switch, the newest last
 }
 
@@ -152,7 +153,7 @@ func (p *Plugin) late(epoch *sdk.Epoch) {
 		}
 		next := *p.previous // queries read the old interval
 		next.observers = slices.Clone(next.observers)
-		o := &observer{name: l.Host}
+		o := &observer{name: l.Host, unit: uint64(next.config.TimeUnit)}
 		next.observers[at] = o
 		o.read(&next, l.Data)
 		next.flows = map[flow.Key]*heavyFlow{}
@@ -168,7 +169,7 @@ const workers = 4
 func (r *interval) read() {
 	missing := r.epoch.MissingHosts()
 	for _, name := range slices.Sorted(maps.Keys(r.hosts)) {
-		r.observers = append(r.observers, &observer{name: name})
+		r.observers = append(r.observers, &observer{name: name, unit: uint64(r.config.TimeUnit)})
 	}
 	var group errgroup.Group
 	group.SetLimit(workers)
@@ -267,9 +268,10 @@ func (o *observer) size(k *flow.Key) (packets uint32, ok bool) {
 	return packets, packets != tower.Overflow
 }
 
-// latency returns the packets of a flow at a switch and the sum of their latencies.
+// latency returns the packets of a flow at a switch and the sum of their latencies, in nanoseconds.
 func (o *observer) latency(k *flow.Key, node uint32) (packets uint32, sum uint64, ok bool) {
-	return o.report.Latencies.Query(wire.AppendKey(nil, k, node))
+	packets, sum, ok = o.report.Latencies.Query(wire.AppendKey(nil, k, node))
+	return packets, sum * o.unit, ok
 }
 
 // find collects the heavy flows of all observers, and compares their paths with the paths of the

@@ -29,6 +29,9 @@ type Configuration struct {
 	Interval time.Duration `yaml:"interval" default:"5s" range:"1ns..1h"`
 	// Metadata is what switches add to packets in addition to their node id.
 	Metadata []string `yaml:"metadata" default:"latency" oneof:"latency queue ports times" unique:"true"`
+	// TimeUnit is the unit in which switches write latencies and timestamps into INT. Results are in
+	// nanoseconds.
+	TimeUnit time.Duration `yaml:"time-unit" default:"1ns" range:"1ns..1ms"`
 	// MaxHops is the largest number of switches that add metadata to a packet.
 	MaxHops int `yaml:"max-hops" default:"16" range:"1..64"`
 	// MTU is the largest IP packet on links, in bytes.

@@ -166,8 +166,8 @@ func (r *interval) readEdges(of map[string]*gathered, routes []*routing) {
 	}
 	for _, e := range r.edges {
 		g := of[e.name]
-		o := &observer{name: e.name, edge: true, problem: g.problem, whole: g.epochs == r.epochs,
-			routes: routes}
+		o := &observer{name: e.name, edge: true, unit: uint64(r.config.TimeUnit), problem: g.problem,
+			whole: g.epochs == r.epochs, routes: routes}
 		r.observers = append(r.observers, o)
 		if !o.whole {
 			o.problem = cmp.Or(o.problem, fmt.Sprintf("%d of %d epochs were delivered", g.epochs, r.epochs))

@@ -145,7 +145,7 @@ func TestEdgeSwitches(t *testing.T) {
 
 	out = run(3, f, 1) // without the towers of the second epoch
 	expect(t, rows(t, out, summaryList), "", map[string]any{"status": "PARTIAL", "packets": packets - 32,
-		"problem": "switch leaf2: epoch 16: nothing was delivered"})
+		"reason": "SWITCH_MISSING", "problem": "switch leaf2: epoch 16: nothing was delivered"})
 	expect(t, rows(t, out, switchList), "leaf2", map[string]any{"tower-status": "PARTIAL",
 		"tower-problem": "epoch 16: nothing was delivered"})
 	expect(t, rows(t, out, alertList), "leaf2 SWITCH_MISSING", map[string]any{"active": true})
@@ -183,6 +183,10 @@ func TestMetadataOfEdgeSwitches(t *testing.T) {
 	_, err := h.Configure(`{"sinks": "switches", "metadata": ["latency", "queue"]}`, edgeNetwork(), time.Second)
 	if err == nil || !strings.Contains(err.Error(), `metadata: is ["latency" "queue"]; the towers of edge switches`) {
 		t.Errorf("%v", err)
+	}
+	_, err = h.Configure(`{"time-unit": "1us"}`, edgeNetwork(), time.Second)
+	if err == nil || !strings.Contains(err.Error(), "time-unit: is 1µs; the towers of edge switches") {
+		t.Errorf("towers in another unit: error %v", err)
 	}
 }
 

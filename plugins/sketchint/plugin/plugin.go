@@ -161,6 +161,10 @@ func newSetup(c *Configuration, model *sdk.Network, nodes map[string]uint32, epo
 		}
 		s.missing("metadata latency alone", "edge switches have no latencies of other switches: "+text)
 	}
+	if len(s.edges) > 0 && c.TimeUnit != time.Nanosecond {
+		return nil, settings.KeyErrors{{Key: "time-unit", Message: fmt.Sprintf(
+			"is %v; the towers of edge switches have nanoseconds: expected 1ns", c.TimeUnit)}}
+	}
 	for i := range model.Hosts {
 		h := &model.Hosts[i]
 		if s.measures(h) {

@@ -16,6 +16,25 @@ import (
 	"github.com/netsketch/netsketch/plugins/sdk/sdktest"
 )
 
+// TestTimeUnit: latencies that switches write in microseconds are published in nanoseconds, also in
+// the text of an alert.
+func TestTimeUnit(t *testing.T) {
+	h := start(t, `{"heavy": 100, "inflated-packets": 5, "time-unit": "1us"}`)
+	f := simFlow{to: 2, port: 1, path: []uint32{leaf1, spine1, leaf2}, packets: 1000, latencies: []uint32{1, 2, 3},
+		slow: 10}
+	key := f.key().String()
+	out := h.Analyze(simEpoch(t, h, 1, []simFlow{f}))
+	expect(t, rows(t, out, hopList), key+" spine1", map[string]any{"latency-avg": 2000})
+	expect(t, rows(t, out, hopList), key+" leaf2", map[string]any{"latency-avg": 3270})
+	expect(t, rows(t, out, flowList), key, map[string]any{"latency-avg": 1000 + 2000 + 3270})
+	expect(t, rows(t, out, inflationList), key+" leaf2", map[string]any{"latency-max": 30_000, "latency-avg": 3270})
+	expect(t, rows(t, out, switchList), "leaf2", map[string]any{"latency-avg": 3270, "latency-max": 30_000})
+	alerts := rows(t, out, alertList)
+	if text, _ := alerts["leaf2 LATENCY_INFLATED"]["text"].(string); !strings.Contains(text, "up to 30µs") {
+		t.Errorf("alert %q of %v", text, alerts)
+	}
+}
+
 // Flows, latencies and paths of every switch are what happened, over IPv4 and IPv6.
 func TestInterval(t *testing.T) {
 	h := start(t, `{"heavy": 100, "change": 50, "inflated-packets": 5}`)
@@ -29,7 +48,8 @@ func TestInterval(t *testing.T) {
 	key := func(i int) string { return flows[i].key().String() }
 	out := h.Analyze(simEpoch(t, h, 1, flows))
 	expect(t, rows(t, out, summaryList), "", map[string]any{"last-epoch": 9, "first-epoch": 5, "status": "COMPLETE",
-		"problem": nil, "hosts": 4, "hosts-delivered": 4, "switches": 4, "packets": 1165, "with-int": 1160, "flows": 4,
+		"reason": nil, "problem": nil, "hosts": 4, "hosts-delivered": 4, "switches": 4, "packets": 1165,
+		"with-int": 1160, "flows": 4,
 		"hops": 3360, "heavy-flows": 2, "active-alerts": 1})
 	list := rows(t, out, flowList)
 	expect(t, list, key(0), map[string]any{"reporting-node": "h3", "packets": 1000, "path": "leaf1 spine1 leaf2",
@@ -61,7 +81,7 @@ func TestInterval(t *testing.T) {
 	}
 	list = rows(t, out, switchList)
 	expect(t, list, "leaf2", map[string]any{"node-id": leaf2, "packets": 1100, "latency-avg": (3_270_000 + 350_000) / 1100,
-		"latency-max": 30_000, "drops": 0, "inflated-flows": 1, "inflated-packets": 10, "heavy-flows": 2})
+		"latency-max": 30_000, "dropped-packets": 0, "inflated-flows": 1, "inflated-packets": 10, "heavy-flows": 2})
 	expect(t, list, "spine2", map[string]any{"packets": 0, "latency-avg": nil, "latency-max": nil})
 	expect(t, rows(t, out, summariesList), "network 5-tuple", map[string]any{"packets": 1165, "distinct-flows": 4})
 	for _, where := range []string{"h3 512", "network 512", "h4 64", "network 64", "h1 32", "h2 4"} {
@@ -221,7 +241,8 @@ func TestLateReport(t *testing.T) {
 		{Name: "h4", Reason: "joined", Host: true, Joined: true}}, sdk.StatusPartial
 	setData(e, "h4", nil)
 	out := h.Analyze(e)
-	expect(t, rows(t, out, summaryList), "", map[string]any{"status": "PARTIAL", "problem": "host h3: no answer",
+	expect(t, rows(t, out, summaryList), "", map[string]any{"status": "PARTIAL", "reason": "HOST_MISSING",
+		"problem":         "host h3: no answer",
 		"hosts-delivered": 2, "packets": 0})
 	expect(t, rows(t, out, hostList), "h3", map[string]any{"status": "LOST", "problem": "no answer", "packets": nil})
 	expect(t, rows(t, out, alertList), "h3 HOST_MISSING", map[string]any{"active": true, "text": "no answer"})
@@ -316,8 +337,9 @@ func TestLostInterval(t *testing.T) {
 	e.Hosts, e.Status = nil, sdk.StatusLost
 	out = h.Analyze(e)
 	expect(t, rows(t, out, alertList), "leaf2 PLAN_FAILED", map[string]any{"active": false})
-	expect(t, rows(t, out, summaryList), "", map[string]any{"status": "LOST", "problem": "host h1: no report arrived",
-		"hosts": 4, "hosts-delivered": 0, "flows": nil})
+	expect(t, rows(t, out, summaryList), "", map[string]any{"status": "LOST", "reason": "HOST_MISSING",
+		"problem": "host h1: no report arrived",
+		"hosts":   4, "hosts-delivered": 0, "flows": nil})
 	expect(t, rows(t, out, costList), "", map[string]any{"bytes": 0, "packets": 0})
 	if hosts, switches := rows(t, out, hostList), rows(t, out, switchList); len(hosts) != 4 || len(switches) != 4 {
 		t.Errorf("hosts %v, switches %v", hosts, switches)
@@ -512,7 +534,8 @@ func TestInexact(t *testing.T) {
 		sdk.HostReport{Host: "nobody", Role: wire.Role})
 	twice := "host " + e.Hosts[0].Host + ": two agents have its name"
 	out := h.Analyze(e)
-	expect(t, rows(t, out, summaryList), "", map[string]any{"status": "PARTIAL", "problem": twice, "warnings": 2})
+	expect(t, rows(t, out, summaryList), "", map[string]any{"status": "PARTIAL", "reason": "INEXACT", "problem": twice,
+		"warnings": 2})
 	expect(t, rows(t, out, hostList), "h2", map[string]any{"status": "PARTIAL", "heavy-full": 7,
 		"int-truncated": 3, "problem": "7 heavy-full"})
 	expect(t, rows(t, out, flowList), silent.key().String(), map[string]any{"path": "leaf1 leaf2", "latency-avg": nil})

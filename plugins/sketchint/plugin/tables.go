@@ -144,7 +144,9 @@ func (r *interval) summaryTable(active uint64, all *measurement) (*table.Table, 
 	b := table.NewBuilder(summaryList)
 	one := func(name string, v uint64) { b.Uint("state/" + name).Append(v) }
 	of := r.epoch.Range(r.number*r.epochs, r.epoch.Number)
-	of.Status, of.Problem = r.status(), alert.Clip(r.reason())
+	of.Status = r.status()
+	of.Reason, of.Problem = r.reason()
+	of.Problem = alert.Clip(of.Problem)
 	of.Append(b)
 	delivered, heavy := uint64(0), uint64(0)
 	var counters [wire.Counters]uint64
@@ -278,7 +280,7 @@ func (r *interval) inflationTable() (*table.Table, error) {
 		since.Append(f.since)
 		host.Append(f.at.name)
 		packets.Append(uint64(f.Packets))
-		worst.AppendIf(uint64(f.Worst), f.Packets > 0)
+		worst.AppendIf(f.worst(), f.Packets > 0)
 		normal.AppendIf(table.Whole(f.normal), f.normal > 0)
 		n, sum, ok := f.at.latency(&f.Key, f.Node)
 		mean(latency, sum, n, ok)
@@ -388,7 +390,8 @@ func (r *interval) switchTable() (*table.Table, error) {
 	b := table.NewBuilder(switchList)
 	names, id := b.TextKey("node"), b.Uint("state/node-id")
 	packets, latency, worst := b.Uint("state/packets"), b.Uint("state/latency-avg"), b.Uint("state/latency-max")
-	drops, flows, inflated := b.Uint("state/drops"), b.Uint("state/inflated-flows"), b.Uint("state/inflated-packets")
+	drops, flows := b.Uint("state/dropped-packets"), b.Uint("state/inflated-flows")
+	inflated := b.Uint("state/inflated-packets")
 	heavy, status, problem := b.Uint("state/heavy-flows"), b.Text("state/tower-status"), b.Text("state/tower-problem")
 	quality, ofPackets := b.Text("state/quality"), b.Text("state/packets-quality")
 	for _, name := range slices.Sorted(maps.Keys(r.switches)) {
@@ -437,7 +440,7 @@ func (r *interval) queueTable() (*table.Table, error) {
 				continue
 			}
 			sum := all[at]
-			sum.Packets, sum.Timed, sum.Sum = sum.Packets+q.Packets, sum.Timed+q.Timed, sum.Sum+q.Sum
+			sum.Packets, sum.Timed, sum.Sum = sum.Packets+q.Packets, sum.Timed+q.Timed, sum.Sum+q.Sum*o.unit
 			sum.Occupancy, sum.Worst = sum.Occupancy+q.Occupancy, max(sum.Worst, q.Worst)
 			all[at] = sum
 		}

@@ -345,12 +345,12 @@ func (m *measurement) ranges() (out [32]float64) {
 // switchState is a switch in one interval, over all packets that hosts received.
 type switchState struct {
 	id              uint32
-	packets, sum    uint64 // packets with a latency
-	worst           uint32
+	packets, sum    uint64 // packets with a latency, and the sum of latencies in nanoseconds
+	worst           uint64 // the largest latency in nanoseconds
 	drops           uint64
 	inflatedFlows   uint64
 	inflatedPackets uint64
-	inflatedWorst   uint32
+	inflatedWorst   uint64
 	lasting         uint64 // flows whose mean is inflated
 	lastingPackets  uint64 // packets of the lasting flows
 	inflated        []*inflation
@@ -364,6 +364,9 @@ type inflation struct {
 	at *observer
 	onset
 }
+
+// worst returns the largest inflated latency in nanoseconds.
+func (f *inflation) worst() uint64 { return uint64(f.Worst) * f.at.unit }
 
 // onset is when inflated latencies of a flow at a switch began.
 type onset struct {
@@ -464,7 +467,8 @@ func (r *interval) states() map[string]*switchState {
 		}
 		for _, n := range o.report.Nodes {
 			s := at(n.ID)
-			s.packets, s.sum, s.worst, s.drops = s.packets+n.Packets, s.sum+n.Sum, max(s.worst, n.Worst), s.drops+n.Drops
+			s.packets, s.sum, s.drops = s.packets+n.Packets, s.sum+n.Sum*o.unit, s.drops+n.Drops
+			s.worst = max(s.worst, uint64(n.Worst)*o.unit)
 		}
 	}
 	for _, f := range r.inflations {
@@ -477,7 +481,7 @@ func (r *interval) states() map[string]*switchState {
 			n, _, _ := f.at.latency(&f.Key, f.Node)
 			s.lasting, s.lastingPackets = s.lasting+1, s.lastingPackets+uint64(n)
 		}
-		s.inflatedWorst = max(s.inflatedWorst, f.Worst)
+		s.inflatedWorst = max(s.inflatedWorst, f.worst())
 		s.inflated = append(s.inflated, f)
 	}
 	return out
@@ -528,18 +532,19 @@ func (o *observer) kind() string {
 	return "host"
 }
 
-// reason returns why results are not complete and exact, or "".
-func (r *interval) reason() string {
+// reason returns why results are not complete and exact, as a condition and in words, or "".
+func (r *interval) reason() (condition, problem string) {
 	if len(r.observers) == 0 {
-		return "no host has an agent, and no switch has towers"
+		return sdk.Inexact, "no host has an agent, and no switch has towers"
 	}
 	for _, o := range r.observers {
 		if !o.whole {
-			return fmt.Sprintf("%s %s: %s", o.kind(), o.name, o.problem)
+			missing := sdk.Missing{Host: !o.edge}
+			return missing.Condition(), fmt.Sprintf("%s %s: %s", o.kind(), o.name, o.problem)
 		}
 	}
 	if len(r.inexact) > 0 {
-		return r.inexact[0]
+		return sdk.Inexact, r.inexact[0]
 	}
-	return ""
+	return "", ""
 }

@@ -155,7 +155,7 @@ func (a *analysis) hostReports() (out []hostData) {
 				d.sketches[s.Layout().Key.String()] = s
 			}
 			d.unparsed = &unparsed{ended: [wire.TooDeep + 1]uint64(r.Counters[:])}
-			a.uncounted(h.Host, d.unparsed, r.Counters[wire.Dropped])
+			a.uncounted(h.Host, d.unparsed, r.Counters[wire.Missed])
 		}
 		out = append(out, d)
 	}
@@ -172,7 +172,7 @@ func (a *analysis) uncounted(device string, packets *unparsed, epochs uint64) {
 		}
 	}
 	if epochs > 0 {
-		text += fmt.Sprintf(" %s %d", wire.Dropped, epochs)
+		text += fmt.Sprintf(" %s %d", wire.Missed, epochs)
 	}
 	if text != "" {
 		a.problem(device, "packets or epochs are not counted:%s", text)

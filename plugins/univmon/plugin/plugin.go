@@ -48,6 +48,7 @@ type result struct {
 	epoch    uint64
 	status   sdk.Status
 	problem  string              // why data is missing
+	small    bool                // whether the problem is that the sketch is too small
 	from     []string            // switches whose sketches the result contains
 	whole    bool                // whether the switches delivered all cells
 	restored bool                // whether the result is from a saved state

@@ -38,6 +38,7 @@ func (p *Plugin) publish(a *analysis, results map[scope]*result) (*sdk.Results, 
 	})
 	for _, r := range ordered {
 		if doubt := r.doubt(); doubt != "" {
+			r.small = r.problem == ""
 			r.status, r.problem = max(r.status, sdk.StatusPartial), cmp.Or(r.problem, doubt)
 			a.problem(subject(r.scope), "%s", doubt)
 		}
@@ -79,6 +80,12 @@ func totalTable(a *analysis, results []*result, active uint64) (*table.Table, er
 	for _, r := range results {
 		if r.status != sdk.StatusComplete {
 			of.Status = max(of.Status, sdk.StatusPartial)
+			if of.Problem == "" && !r.small {
+				of.Reason = sdk.SwitchMissing
+				if len(a.epoch.Missing) > 0 {
+					of.Reason = a.epoch.Missing[0].Condition()
+				}
+			}
 			of.Problem = cmp.Or(of.Problem, clip(r.problem))
 		}
 	}
