@@ -1087,3 +1087,52 @@ func TestBrowserNarrowSelection(t *testing.T) {
 		}
 	}
 }
+
+// Pages show odd data as it is: names with dots, flows with markup, the largest numbers, an epoch
+// that was lost, one switch without links, and links of unknown or absurd speed.
+func TestBrowserOddData(t *testing.T) {
+	f := start(t, plain())
+	const markup = "<img src=x onerror=alert(1)>&\"' ü 流 \u202e"
+	name := "Core.sw-1_x"
+	f.publish("/netsketch-collector:collector/devices/device", []string{"node"},
+		map[string]any{"node": name, "state/connection": "BACKING_OFF", "state/last-error": strings.Repeat(markup, 30)},
+		map[string]any{"node": strings.Repeat("n", 63), "state/connection": "READY", "state/last-error": ""})
+	f.publish("/netsketch-collector:collector/epoch", nil, map[string]any{"state/number": 0, "state/status": "LOST",
+		"state/rows": 0, "state/total-time": 0, "state/end": 0})
+	f.publish("/netsketch-univmon:univmon/heavy-hitters/heavy-hitter", []string{"node", "dimension", "flow"},
+		map[string]any{"node": name, "dimension": "src", "flow": markup, "state/packets": -1, "state/share": 1e-300},
+		map[string]any{"node": "network", "dimension": "src", "flow": "", "state/packets": 1<<53 + 1, "state/share": 1e300},
+		map[string]any{"node": "network", "dimension": "", "flow": strings.Repeat("1:", 500), "state/packets": 0,
+			"state/share": -0.0})
+	f.publish("/netsketch-omnimon:omnimon/queries/query", []string{"name"}, map[string]any{"name": markup, "state/rows": 0})
+	f.topology("DIFFERENT", 1, [2]string{name + "/1", name + "/x"}, [2]string{"gone/0", "nobody/4294967295"})
+	f.topology("CONFIGURED", 1<<63-1, [2]string{name + "/1", name + "/x"})
+	b := open(t, f, 1440, 900)
+	for _, page := range []string{"", "?select=" + url.QueryEscape(name), "epochs", "alerts", "queries", "plugin/univmon",
+		"plugin/univmon?list=/univmon/heavy-hitters/heavy-hitter", "flow?key=" + url.QueryEscape(markup),
+		"paths?path=/univmon/heavy-hitters"} {
+		b.page(page)
+		for _, width := range []int64{1440, 390} {
+			b.do(chromedp.EmulateViewport(width, 844))
+			evaluate[any](b, "document.querySelector('.tr:not(.head)')?.click(); "+
+				"new Promise((done) => requestAnimationFrame(() => setTimeout(done, 200)))")
+			text := evaluate[string](b, "document.body.innerText")
+			for _, wrong := range []string{"NaN", "undefined", "Infinity", "[object", "null"} {
+				if strings.Contains(text, wrong) {
+					t.Errorf("#/%s: %q in %s", page, wrong, text)
+				}
+			}
+			if evaluate[bool](b, "!!document.querySelector('img[src=x]')") {
+				t.Errorf("#/%s: markup of a name is in the page", page)
+			}
+			if over := evaluate[float64](b, "document.documentElement.scrollWidth - innerWidth"); over > 0 {
+				t.Errorf("#/%s is %v pixels wider than %d", page, over, width)
+			}
+		}
+	}
+	b.page("plugin/univmon?list=/univmon/heavy-hitters/heavy-hitter")
+	for _, value := range []string{"18\u202f446\u202f744\u202f073\u202f709\u202f551\u202f615",
+		"9\u202f007\u202f199\u202f254\u202f740\u202f993"} {
+		b.until(fmt.Sprintf("document.body.innerText.includes(%q)", value))
+	}
+}
