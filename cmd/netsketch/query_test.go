@@ -155,7 +155,7 @@ func TestQueryErrors(t *testing.T) {
 		{"no value", "/univmon/node-summaries --address " + address,
 			"NotFound: Get: /univmon/node-summaries has no value (yet)"},
 		{"no such row", "/univmon/heavy-hitters/heavy-hitter[node=spine9] --address " + address,
-			"netsketch query /univmon/heavy-hitters/heavy-hitter"},
+			"netsketch query --address " + address + " /univmon/heavy-hitters/heavy-hitter"},
 		{"no target", "/univmon --target leaf9 --address " + address, `NotFound: Get: there is no target "leaf9"`},
 		{"no server", "/univmon --address " + free.Addr().String(),
 			"no gNMI server answers on " + free.Addr().String()},
