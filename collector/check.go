@@ -23,9 +23,9 @@ import (
 
 // Check reports problems that config.Load cannot find: devices that cannot be set up, for example
 // because their pipeline is unknown, and plugins that do not start or refuse their configuration.
-// It starts the plugins briefly, and opens no connection. It also returns what plugins miss in the
-// network. It is an error if no switch and no host could measure for the plugins.
-func Check(ctx context.Context, cfg *config.Config, deps Dependencies) (missing []string, _ error) {
+// It starts the plugins briefly, and opens no connection. It is an error if no switch and no host
+// could measure for the plugins.
+func Check(ctx context.Context, cfg *config.Config, deps Dependencies) (Checked, error) {
 	next := *cfg
 	next.Plugins.StateDirectory = ""
 	next.Plugins.Instances = slices.Clone(cfg.Plugins.Instances)
@@ -35,7 +35,7 @@ func Check(ctx context.Context, cfg *config.Config, deps Dependencies) (missing 
 	deps.Logger = slog.New(slog.DiscardHandler)
 	c, err := New(&next, deps)
 	if err != nil {
-		return nil, err
+		return Checked{}, err
 	}
 	err = errors.Join(c.network.Faults()...)
 	if startErr := c.analysis.Start(ctx); startErr != nil {
@@ -56,7 +56,14 @@ func Check(ctx context.Context, cfg *config.Config, deps Dependencies) (missing 
 		err = errors.Join(err, fmt.Errorf("no epoch can be complete: there are no host agents (agents.address), and "+
 			"nothing is measured at switches: %w", errors.Join(unmeasured...)))
 	}
-	return c.analysis.Missing(), errors.Join(err, c.Stop(context.WithoutCancel(ctx)))
+	checked := Checked{Missing: c.analysis.Missing(), HostRoles: c.HostRoles()}
+	return checked, errors.Join(err, c.Stop(context.WithoutCancel(ctx)))
+}
+
+// Checked is what Check found out about plugins.
+type Checked struct {
+	Missing   []string // what plugins miss in the network
+	HostRoles []string // roles of host agents for which plugins have settings
 }
 
 // Network returns the network that a collector passes to the instance of a plugin with this name,

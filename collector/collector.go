@@ -463,6 +463,9 @@ func (c *Collector) ObserveOutputs(f func() selfstate.Outputs) { c.self.ObserveO
 // that started, exited and are being restarted are not included.
 func (c *Collector) FailedPlugins() map[string]error { return c.analysis.Failed() }
 
+// HostRoles returns, sorted, the roles of host agents for which plugins have settings.
+func (c *Collector) HostRoles() []string { return c.intent.SettingRoles() }
+
 // Watchable returns the schema paths of the lists whose rows Query can compute.
 func (c *Collector) Watchable() []string { return c.analysis.Watchable() }
 

@@ -136,10 +136,10 @@ func (o configCheck) run(ctx context.Context, warn io.Writer, path string) (stri
 			"{type: gnmi, address: 127.0.0.1:9339}\n", path)
 	}
 	if !o.fileOnly {
-		var missing []string
-		missing, err = collector.Check(ctx, c, collector.Dependencies{Programs: scenario.Programs, Version: version})
+		var checked collector.Checked
+		checked, err = collector.Check(ctx, c, collector.Dependencies{Programs: scenario.Programs, Version: version})
 		err = inFile(path, err)
-		for _, m := range missing {
+		for _, m := range checked.Missing {
 			fmt.Fprintf(warn, "%s: warning: %s\n", path, m)
 		}
 	}

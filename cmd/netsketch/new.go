@@ -81,7 +81,7 @@ func p4NewCommand() *cobra.Command {
 		"Write a P4 program of your own, with its tests and the plugin that reads it",
 		"Write a P4 program of your own into a new directory, by default NAME: a program on netsketch's includes,\n"+
 			"the plugin that reads its registers, a host agent, tests on the soft switch, and scenarios that play\n"+
-			"them. They contain CocoSketch; put your algorithm in its place.",
+			"them. They contain an example, CocoSketch; put your algorithm in its place.",
 		"  netsketch p4 new mysketch && cd mysketch && make && netsketch demo --scenario scenario.yaml")
 }
 

@@ -44,6 +44,14 @@ func TestP4New(t *testing.T) {
 		}
 		return nil
 	})
+	for _, name := range []string{"README.md", "p4/own.p4", "slots/slots.go", "scenario.yaml", "hosts.yaml", "main.go",
+		"config.schema.json", "acme-tally.yang", "agent/main.go", "figure/main.go"} {
+		text, readErr := os.ReadFile(filepath.Join(dir, name))
+		if at := strings.Index(string(text), "CocoSketch"); readErr != nil ||
+			at >= 0 && !strings.Contains(string(text[max(0, at-120):at]), "example") {
+			t.Errorf("%s (%v) has CocoSketch without saying that it is an example", name, readErr)
+		}
+	}
 	if err != nil || files < 14 {
 		t.Errorf("%d files, %v", files, err)
 	}

@@ -173,6 +173,24 @@ func (c *Component) HostSettings(host string) []HostSetting {
 	return slices.SortedFunc(maps.Values(byRole), func(a, b HostSetting) int { return cmp.Compare(a.Role, b.Role) })
 }
 
+// SettingRoles returns, sorted, the roles for which a plugin has settings, in force or not yet.
+func (c *Component) SettingRoles() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	roles := map[string]bool{}
+	for _, at := range c.settings.inForce {
+		for role := range at {
+			roles[role] = true
+		}
+	}
+	for _, p := range c.settings.pending {
+		if len(p.Data) > 0 {
+			roles[p.Role] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(roles))
+}
+
 // HostRoles returns, sorted, the roles at a host for which a plugin's settings are in force.
 func (c *Component) HostRoles(plugin, host string) (roles []string) {
 	for _, s := range c.HostSettings(host) {

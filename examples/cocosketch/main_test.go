@@ -231,7 +231,7 @@ func TestPlugin(t *testing.T) {
 
 // The schema of the configuration is generated from the tags and comments of its struct.
 func TestConfigSchema(t *testing.T) {
-	sdktest.ConfigSchema(t, "config.schema.json", "CocoSketch", configuration{})
+	sdktest.ConfigSchema(t, "config.schema.json", "cocosketch", configuration{})
 }
 
 // The compiled files are those of the sources: make p4 writes a list of digests for each program.

@@ -3,8 +3,10 @@
 package scenario
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -74,6 +76,7 @@ type agents struct {
 	limit    time.Duration         // for each wait but that for settings, in real time
 	patience time.Duration         // in real time: how long the agents wait until one more role has settings
 	all      []*hostAgent          // agents in the order of the fabric's hosts
+	names    []string              // of the roles, in the order of Scenario.Agents
 	failed   atomic.Pointer[error] // why a program of agents has ended
 }
 
@@ -185,7 +188,22 @@ func (r *Run) startAgents(ctx context.Context) error {
 			return err
 		}
 	}
-	return nil
+	return r.s.checkRoles(r.agents.names, r.col.HostRoles())
+}
+
+// checkRoles returns which of the agents' roles no plugin has settings for. names are the roles'
+// names in the order of Agents.
+func (s *Scenario) checkRoles(names, set []string) error {
+	var errs []error
+	for i, name := range names {
+		if !slices.Contains(set, name) {
+			errs = append(errs, s.section.Problem(fmt.Sprintf("agents[%d]", i), fmt.Sprintf("no plugin has settings for the "+
+				"role %q of %s, so that it would measure nothing; plugins have settings for %s. A plugin sends them with "+
+				"the plan that Configure returns (Settings.Plan.Hosts)", name, s.Agents[i],
+				cmp.Or(strings.Join(set, ", "), "no role"))))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // startAgent starts the agent of host i.
@@ -215,6 +233,9 @@ func (r *Run) startAgent(i int) error {
 			return x
 		}
 		m := &measured{agent.NewRolePath(create), applied}
+		if len(r.agents.names) < len(r.s.Agents) {
+			r.agents.names = append(r.agents.names, m.Role())
+		}
 		m.OnTransmit(func(frame []byte) { r.net.Transmit(i, frame) })
 		cfg.DataPaths, paths = append(cfg.DataPaths, m), append(paths, m)
 	}
@@ -279,8 +300,9 @@ func (a *agents) wait(ctx context.Context, fabric *lab.Fabric) error {
 			select {
 			case <-x.roles[name]:
 			case <-time.After(a.patience):
-				return fmt.Errorf("scenario: the role %s of %s has no settings after %v: no plugin sends any; the log has "+
-					"what plugins miss: %v", name, fabric.Hosts[i].Name, a.patience, a.errors())
+				return fmt.Errorf("scenario: the role %s of %s has no settings in force after %v: a plugin has settings for "+
+					"this role, but not for this host, or the role refused them%s", name, fabric.Hosts[i].Name, a.patience,
+					strings.Join(append([]string{""}, a.errors()...), "; "))
 			case <-ctx.Done():
 				return ctx.Err()
 			}

@@ -297,11 +297,11 @@ func (r *Run) avoid(ctx context.Context, name string, avoid bool) error {
 
 // collectorConfig writes the configuration file that a user of this network would
 // write, and reads it as the collector does. records is the directory of the changes of devices.
-func (s *Scenario) collectorConfig(n *lab.Network, opts Options, records string) (*config.Config, error) {
+func (s *Scenario) collectorConfig(f *lab.Fabric, switches []lab.Device, opts Options, records string) (*config.Config,
+	error) {
 	type object = map[string]any
-	f := n.Fabric()
 	var devices, links, hosts, instances []any
-	for _, d := range n.Devices() {
+	for _, d := range switches {
 		device := object{"name": d.Name, "address": d.Address, "device-id": d.DeviceID, "role": string(d.Role),
 			"pipeline": pipeline(s.program(d.Name, d.Role))}
 		if d.GNMI && !s.avoids() {

@@ -12,10 +12,13 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/netsketch/netsketch/collector"
 	"github.com/netsketch/netsketch/collector/pluginhost"
 	"github.com/netsketch/netsketch/collector/schema"
+	"github.com/netsketch/netsketch/hostagent/role/remote"
 	"github.com/netsketch/netsketch/internal/config"
 	"github.com/netsketch/netsketch/internal/suggest"
+	"github.com/netsketch/netsketch/lab"
 	"github.com/netsketch/netsketch/yang"
 )
 
@@ -69,6 +72,9 @@ func (s *Scenario) Check(ctx context.Context, directory string) error {
 		}
 		errs = append(errs, s.checkPublished(registry.Current(), d.Name))
 	}
+	if len(errs) == 0 {
+		errs = append(errs, s.checkNetwork(ctx, directory))
+	}
 	for i, c := range s.Scoring {
 		if !slices.Contains(names, c.Plugin) {
 			add(fmt.Sprintf("scoring[%d].plugin", i), fmt.Errorf("%q is not among the algorithms, which are %s", c.Plugin,
@@ -76,6 +82,38 @@ func (s *Scenario) Check(ctx context.Context, directory string) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// checkNetwork reports what a collector would refuse in the scenario's network, and agents without
+// settings.
+func (s *Scenario) checkNetwork(ctx context.Context, directory string) error {
+	f, err := s.fabric()
+	if err != nil {
+		return s.section.Problem("topology", err.Error())
+	}
+	var switches []lab.Device
+	for i, sw := range f.Switches {
+		switches = append(switches, lab.Device{Name: sw.Name, Role: sw.Role, DeviceID: uint64(i + 1),
+			Address: fmt.Sprintf("127.0.0.1:%d", i+1)})
+	}
+	cfg, err := s.collectorConfig(f, switches, Options{PluginDir: directory, Listen: "127.0.0.1:0"}, "")
+	if err != nil {
+		return err
+	}
+	checked, err := collector.Check(ctx, cfg, collector.Dependencies{Programs: Programs})
+	if err != nil {
+		return s.section.Problem("", "the collector of this network refuses: "+err.Error())
+	}
+	var names []string
+	for i, name := range s.Agents {
+		if isAgentFile(name) {
+			if name, err = remote.Name(ctx, s.at(name)); err != nil {
+				return s.section.Problem(fmt.Sprintf("agents[%d]", i), err.Error())
+			}
+		}
+		names = append(names, name)
+	}
+	return s.checkRoles(names, checked.HostRoles)
 }
 
 // runnable returns why an agent's program cannot be run.

@@ -47,8 +47,8 @@ type OwnMeasure struct {
 	// Stat compares the flows of the list (f1, precision, recall) or the values of a leaf
 	// (relative-error, found-error, wmre, correct, found-correct).
 	Stat string `yaml:"stat" required:"f1, precision, recall, relative-error, found-error, wmre, correct or found-correct"`
-	// Truth is what is known about each flow: flow-sizes, flow-losses, flow-latencies or flow-paths.
-	Truth string `yaml:"truth" required:"flow-sizes, flow-losses, flow-latencies or flow-paths"`
+	// Truth is what is known about each flow: a name of groundtruth.Named, or flow-paths.
+	Truth string `yaml:"truth" required:"what the lab knows about each flow, such as flow-sizes"`
 	// Leaf is the leaf with the value.
 	Leaf string `yaml:"leaf"`
 	// Tolerance is the relative error up to which a value is correct.
@@ -71,17 +71,23 @@ var (
 func (s *Scenario) algorithms() []score.Algorithm {
 	all := Algorithms()
 	for i := range s.Scoring {
-		all = append(all, s.Scoring[i].algorithm())
+		all = append(all, s.Scoring[i].algorithm(len(s.Programs) == 0))
 	}
 	return all
 }
 
-// algorithm returns the plugin's scoring.
-func (c *Scoring) algorithm() score.Algorithm {
+// algorithm returns the plugin's scoring. If all switches run one program, each must have results.
+func (c *Scoring) algorithm(all bool) score.Algorithm {
 	summary := c.Summary[strings.LastIndexByte(c.Summary, '/')+1:]
 	a := score.Algorithm{Plugin: c.Plugin, Root: c.Root, ViewKeys: []string{"node", "dimension"}, Summary: summary,
 		Lost:   c.Plugin + "-lost",
 		Report: []string{summary}}
+	a.Due = func(published, truth score.Tables) []score.View {
+		if all || c.Network {
+			return truth.Views(summary)
+		}
+		return slices.DeleteFunc(published.Views(summary), func(v score.View) bool { return v.Device == score.Network })
+	}
 	for _, m := range c.Measures {
 		a.Measures = append(a.Measures, score.Measure{Name: m.Name, List: m.List, Stat: ownStats[m.Stat],
 			Leaves: []string{m.Leaf}, Truth: m.table(), Tolerance: m.Tolerance, Dimensions: m.Dimensions,
@@ -153,31 +159,38 @@ func (m *OwnMeasure) add(t score.Tables, device string, d *groundtruth.Truth) {
 func (s *Scenario) checkScoring(errs *settings.KeyErrors) {
 	for i, c := range s.Scoring {
 		if slices.ContainsFunc(Algorithms(), func(a score.Algorithm) bool { return a.Plugin == c.Plugin }) {
-			errs.Add(fmt.Sprintf("scoring[%d]", i), "plugin: %s is scored without a declaration", c.Plugin)
+			errs.Add(fmt.Sprintf("scoring[%d].plugin", i), "%s is scored without a declaration", c.Plugin)
+		}
+		if first := slices.IndexFunc(s.Scoring, func(o Scoring) bool { return o.Plugin == c.Plugin }); first < i {
+			errs.Add(fmt.Sprintf("scoring[%d].plugin", i), "%s has a declaration in scoring[%d]; add the measures there, or "+
+				"play another scenario with this one", c.Plugin, first)
 		}
 		for j, m := range c.Measures {
 			key := fmt.Sprintf("scoring[%d].measures[%d]", i, j)
+			if first := slices.IndexFunc(c.Measures, func(o OwnMeasure) bool { return o.Name == m.Name }); first < j {
+				errs.Add(key+".name", "measures[%d] has the name %q, too; the report tells measures apart by name", first, m.Name)
+			}
 			if ownStats[m.Stat] == nil {
-				errs.Add(key, "stat: expected %s; found %q", settings.OneOf(slices.Sorted(maps.Keys(ownStats))), m.Stat)
+				errs.Add(key+".stat", "expected %s; found %q", settings.OneOf(slices.Sorted(maps.Keys(ownStats))), m.Stat)
 			}
 			if groundtruth.Named[m.Truth] == nil && m.Truth != groundtruth.Paths {
-				errs.Add(key, "truth: expected %s; found %q",
+				errs.Add(key+".truth", "expected %s; found %q",
 					settings.OneOf(append(slices.Sorted(maps.Keys(groundtruth.Named)), groundtruth.Paths)), m.Truth)
 			}
 			if m.Leaf == "" && slices.Contains(ownValues, m.Stat) {
-				errs.Add(key, "leaf: %s compares the values of a leaf; name it", m.Stat)
+				errs.Add(key+".leaf", "%s compares the values of a leaf; name it", m.Stat)
 			}
 			if m.Tolerance != 0 && !strings.HasSuffix(m.Stat, "correct") {
-				errs.Add(key, "tolerance: %s has none; correct and found-correct have", m.Stat)
+				errs.Add(key+".tolerance", "%s has none; correct and found-correct have", m.Stat)
 			}
 			if m.Truth == groundtruth.Paths && (strings.HasSuffix(m.Stat, "error") || m.Stat == "wmre" || m.AtLeast > 0 ||
 				len(m.Dimensions) > 0) {
-				errs.Add(key, "truth: flow-paths are texts of 5-tuples, so that stat is correct, found-correct, f1, precision or "+
+				errs.Add(key+".truth", "flow-paths are texts of 5-tuples, so that stat is correct, found-correct, f1, precision or "+
 					"recall, without dimensions and at-least")
 			}
 			for _, d := range m.Dimensions {
 				if _, err := flow.ParseFields(d); err != nil {
-					errs.Add(key, "dimensions: %v", err)
+					errs.Add(key+".dimensions", "%v", err)
 				}
 			}
 		}

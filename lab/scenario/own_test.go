@@ -98,6 +98,16 @@ func checkMistakes(t *testing.T, file, dir string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if len(s.Agents) > 0 { // hosts that count nothing
+		s, err := Load(file, Change{"algorithms[0].config", "{host-slots: 0}"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Check(t.Context(), dir); err == nil || !strings.Contains(err.Error(), `agents[0]: no plugin has settings `+
+			`for the role "cocosketch" of ./hostagent-cocosketch`) {
+			t.Error(err)
+		}
+	}
 	for agent, want := range map[string]string{"./none": "agents[0]: ", "./p4/own.p4": "is not a program"} {
 		s.Agents = []string{agent}
 		if err := s.Check(t.Context(), dir); err == nil || !strings.Contains(err.Error(), want) {
@@ -152,7 +162,7 @@ func TestOwnTruths(t *testing.T) {
 	}
 	all := func(network bool) score.Tables {
 		c.Network = network
-		of, err := c.algorithm().GroundTruth(nil)
+		of, err := c.algorithm(true).GroundTruth(nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -178,7 +188,7 @@ func TestOwnTruths(t *testing.T) {
 			t.Errorf("path %q of %v, want %q", got, key, want)
 		}
 	}
-	for _, m := range c.algorithm().Measures {
+	for _, m := range c.algorithm(true).Measures {
 		for value, want := range map[float64]float64{16: 1, 17: 0} {
 			published := score.Rows{k.String(): {Leaves: score.Leaves{"state/ns": score.Number(value)}}}
 			actual := score.Rows{k.String(): {Leaves: score.Leaves{"state/ns": score.Number(15)}}}
@@ -220,6 +230,70 @@ func TestOwnTruths(t *testing.T) {
 	}
 }
 
+// The numbers of different addresses and ports are those of the packets of each flow.
+func TestOwnSpreads(t *testing.T) {
+	all := truth.Counts{}
+	for _, text := range []string{"10.0.0.1,10.1.0.1,udp,1,53", "10.0.0.1,10.1.0.1,tcp,2,53", "10.0.0.1,10.1.0.2,udp,1,80",
+		"10.0.0.2,10.1.0.2,udp,1,53"} {
+		k, err := flow.Parse(flow.FiveTuple, text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all[k] = 5
+	}
+	d := &groundtruth.Truth{Device: &score.Device{All: all}}
+	for _, test := range []struct {
+		name   string
+		fields flow.Fields
+		key    string
+		want   uint64
+	}{
+		{"flow-destinations", flow.Src, "10.0.0.1", 2}, {"flow-destinations", flow.Src, "10.0.0.2", 1},
+		{"flow-sources", flow.Dst, "10.1.0.1", 1}, {"flow-sources", flow.Dst, "10.1.0.2", 2},
+		{"flow-destination-ports", flow.Src | flow.Dst, "10.0.0.1,10.1.0.1", 1},
+		{"flow-destination-ports", flow.Src, "10.0.0.1", 2},
+	} {
+		got := uint64(0)
+		for k, n := range groundtruth.Named[test.name](d, test.fields) {
+			if k.String() == test.key {
+				got = n
+			}
+		}
+		if got != test.want {
+			t.Errorf("%s of %s: %d, want %d", test.name, test.key, got, test.want)
+		}
+	}
+}
+
+// Each switch of one program must have a row, and the node network is no switch: without a row, a
+// switch is lost, and a row of the network counts neither way.
+func TestOwnLost(t *testing.T) {
+	devices := map[string]*score.Device{"leaf1": {All: truth.Counts{}}, "leaf2": {All: truth.Counts{}}}
+	published := score.Tables{}
+	for _, name := range []string{"leaf1", score.Network} {
+		published.Rows("node", score.View{Device: name}).Add("", score.Leaves{})
+	}
+	c := Scoring{Plugin: "mine", Root: "mine", Summary: "nodes/node"}
+	for _, test := range []struct {
+		all, network bool
+		want         []string
+	}{{true, false, []string{"leaf1", "leaf2"}}, {false, false, []string{"leaf1"}}, {true, true, []string{score.Network}}} {
+		c.Network = test.network
+		a := c.algorithm(test.all)
+		of, err := a.GroundTruth(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, v := range a.Due(published, of(&score.Epoch{Truth: &score.Truth{Devices: devices, Network: truth.Counts{}}})) {
+			got = append(got, v.Device)
+		}
+		if !slices.Equal(got, test.want) {
+			t.Errorf("one program %v, network %v: %v must have rows, want %v", test.all, test.network, got, test.want)
+		}
+	}
+}
+
 // Errors in scoring name the key and what is expected there.
 func TestScoringErrors(t *testing.T) {
 	const head = "traffic: [{name: a, rate: 1, flows: 1}]\nscoring: [{root: r, summary: a/b, plugin: "
@@ -227,8 +301,8 @@ func TestScoringErrors(t *testing.T) {
 	for text, want := range map[string]string{
 		"univmon}]": "plugin: univmon is scored without a declaration",
 
-		measures("stat: f2, truth: flow-sizes"):                       "stat: expected",
-		measures("stat: f1, truth: sizes"):                            "truth: expected",
+		measures("stat: f2, truth: flow-sizes"):                       ".stat: expected",
+		measures("stat: f1, truth: sizes"):                            ".truth: expected",
 		measures("stat: wmre, truth: flow-sizes"):                     "leaf: wmre compares",
 		measures("stat: f1, truth: flow-sizes, dimensions: [source]"): `"source"`,
 		measures("stat: correct, truth: flow-paths"):                  "leaf: correct compares",
@@ -236,7 +310,10 @@ func TestScoringErrors(t *testing.T) {
 		measures("stat: f1, truth: flow-paths, at-least: 3"):          "truth: flow-paths are texts",
 		measures("stat: f1, truth: flow-sizes, tolerance: 0.1"):       "tolerance: f1 has none",
 		measures("stat: f1, truth: flow-sizes, tolerance: 2"):         "tolerance: ",
-		"x}]\nexpect: [{measure: m, at-least: 1}]":                    `no measure is called "m"`,
+		"x}, {root: r, summary: a/b, plugin: x}]":                     "scoring[1].plugin: x has a declaration in scoring[0]; add",
+		"x, measures: [{name: m, list: l, stat: f1, truth: flow-sizes}, " +
+			"{name: m, list: k, stat: f1, truth: flow-sizes}]}]": "measures[1].name: measures[0] has the name",
+		"x}]\nexpect: [{measure: m, at-least: 1}]": `no measure is called "m"`,
 	} {
 		if _, err := Parse("s", []byte(head+text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", text, err, want)

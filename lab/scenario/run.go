@@ -153,7 +153,7 @@ func Open(ctx context.Context, s *Scenario, o Options) (r *Run, err error) {
 			return r, err
 		}
 	}
-	if r.cfg, err = s.collectorConfig(r.net, o, r.records); err != nil {
+	if r.cfg, err = s.collectorConfig(r.net.Fabric(), r.net.Devices(), o, r.records); err != nil {
 		return r, err
 	}
 	if err := r.startCollector(ctx); err != nil {

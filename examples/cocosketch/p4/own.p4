@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// CocoSketch (Zhang et al., SIGCOMM 2021) with two arrays of slots for flows and their packets.
+// An example, CocoSketch (Zhang et al., SIGCOMM 2021): two arrays of slots for flows and packets.
 //
 // A packet looks up one slot of each array. If one holds its flow, the slot counts the packet.
 // Otherwise the slot with fewer packets counts it, and takes over the flow with probability 1 / n,

@@ -143,6 +143,15 @@ func Start(ctx context.Context, path string, clock *epoch.Clock, failed func(err
 	return r
 }
 
+// Name returns the name of the role that an agent's program serves.
+func Name(ctx context.Context, path string) (string, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var err error
+	r := Start(ctx, path, epoch.NewClock(0, 0), func(e error) { err = e })
+	return r.Name(), err
+}
+
 func (r *Role) exchange(q request) (a reply, err error) {
 	q.Current = r.clock.Current()
 	if err = r.encoder.Encode(q); err == nil {

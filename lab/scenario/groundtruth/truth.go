@@ -19,6 +19,10 @@ var Named = map[string]func(*Truth, flow.Fields) truth.Counts{
 	"flow-sizes":  func(t *Truth, fields flow.Fields) truth.Counts { return t.All.Project(fields) },
 	"flow-losses": func(t *Truth, fields flow.Fields) truth.Counts { return t.Lost.Project(fields) },
 	Latencies:     (*Truth).latencies,
+
+	"flow-sources":           distinct(flow.Src),
+	"flow-destinations":      distinct(flow.Dst),
+	"flow-destination-ports": distinct(flow.DstPort),
 }
 
 const (
@@ -71,6 +75,22 @@ func Passages(t *score.Truth) map[flow.Key][]Passage {
 
 // OnlyHosts reports whether no switch measures, but hosts do.
 func OnlyHosts(t *score.Truth) bool { return len(t.Devices) == 0 && t.Stays != nil }
+
+// distinct returns the numbers of different values that fields have among the packets of each flow.
+func distinct(of flow.Fields) func(*Truth, flow.Fields) truth.Counts {
+	return func(t *Truth, fields flow.Fields) truth.Counts {
+		type pair struct{ key, value flow.Key }
+		seen, out := map[pair]bool{}, truth.Counts{}
+		for k, packets := range t.All {
+			p := pair{k.Project(fields), k.Project(of)}
+			if packets > 0 && !seen[p] {
+				seen[p] = true
+				out[p.key]++
+			}
+		}
+		return out
+	}
+}
 
 // latencies returns the mean time in nanoseconds that the packets of each flow were in the switch;
 // for the network, the sum over the switches of the path.

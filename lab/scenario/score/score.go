@@ -38,6 +38,8 @@ type Algorithm struct {
 	// Views are the views that must have results in every epoch; nil for the views that had results
 	// before.
 	Views func(*Setting) []View
+	// Due returns the views that must have results from an epoch on; nil: those with a row in Summary.
+	Due func(published, truth Tables) []View
 	// GroundTruth checks the plugin's configuration and returns the function that computes the
 	// ground truth of an epoch.
 	GroundTruth func(*Setting) (func(*Epoch) Tables, error)

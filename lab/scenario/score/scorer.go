@@ -133,7 +133,11 @@ func (s *Scorer) Watch() []*gnmi.Path {
 // missing notes the views without a complete result.
 func (s *Scorer) missing(r *Result, e *Epoch, actual Tables) {
 	a := s.algorithm
-	for view := range e.Published[a.Summary] {
+	due := e.Published.Views(a.Summary)
+	if a.Due != nil {
+		due = a.Due(e.Published, actual)
+	}
+	for _, view := range due {
 		s.views[view] = true
 	}
 	r.Views = len(s.views)
