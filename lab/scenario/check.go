@@ -19,7 +19,9 @@ import (
 	"github.com/netsketch/netsketch/internal/config"
 	"github.com/netsketch/netsketch/internal/suggest"
 	"github.com/netsketch/netsketch/lab"
+	"github.com/netsketch/netsketch/lab/scenario/groundtruth"
 	"github.com/netsketch/netsketch/yang"
+	"github.com/netsketch/netsketch/yang/table"
 )
 
 // Check reports what Load cannot find: programs that cannot be loaded, agents that cannot be run,
@@ -176,6 +178,12 @@ func (s *Scenario) checkPublished(published *yang.Schema, plugins ...string) err
 			}
 			if m.Leaf != "" && !slices.Contains(leaves, m.Leaf) {
 				fail(key+".leaf", "the list %s has no leaf %q%s", m.List, m.Leaf, otherwise(m.Leaf, leaves))
+			}
+			for _, leaf := range list.Leaves {
+				number := slices.Contains([]table.Kind{table.Uint64, table.Int64, table.Float64}, leaf.Kind())
+				if strings.TrimPrefix(leaf.Name, "state/") == m.Leaf && number == (m.Truth == groundtruth.Paths) {
+					fail(key+".leaf", "%s has the type %s, which is not compared with %s", m.Leaf, leaf.Type.Name, m.Truth)
+				}
 			}
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/netsketch/netsketch/internal/config"
 	"github.com/netsketch/netsketch/lab/scenario/groundtruth"
 	"github.com/netsketch/netsketch/lab/scenario/score"
 	"github.com/netsketch/netsketch/p4/compiled"
@@ -188,10 +189,47 @@ func (s *Scenario) checkScoring(errs *settings.KeyErrors) {
 				errs.Add(key+".truth", "flow-paths are texts of 5-tuples, so that stat is correct, found-correct, f1, precision or "+
 					"recall, without dimensions and at-least")
 			}
-			for _, d := range m.Dimensions {
-				if _, err := flow.ParseFields(d); err != nil {
-					errs.Add(key+".dimensions", "%v", err)
+			if m.Leaf != "" && ownStats[m.Stat] != nil && !slices.Contains(ownValues, m.Stat) {
+				errs.Add(key+".leaf", "%s compares which flows are in the list, not a leaf; leave the leaf out", m.Stat)
+			}
+			if slices.Contains([]string{PartialEpochs, CollectionMS, ResponseMS, Rows, c.Plugin + "-lost"}, m.Name) {
+				errs.Add(key+".name", "every scenario has a measure %q; choose another name", m.Name)
+			}
+			for k, d := range m.Dimensions {
+				at := fmt.Sprintf("%s.dimensions[%d]", key, k)
+				fields, err := flow.ParseFields(d)
+				switch {
+				case err != nil:
+					errs.Add(at, "%v", err)
+				case fields.String() != d:
+					errs.Add(at, "write %q for %q: results have their fields in this order", fields, d)
+				case slices.Index(m.Dimensions, d) < k:
+					errs.Add(at, "%q is there twice", d)
 				}
+			}
+		}
+	}
+}
+
+// checkBound adds what a bound cannot mean: no values between its limits, a plugin that does not
+// run, or a dimension that a measure of one's own does not have.
+func (s *Scenario) checkBound(errs *settings.KeyErrors, key string, b *Bound) {
+	if b.AtLeast != nil && b.AtMost != nil && *b.AtLeast > *b.AtMost {
+		errs.Add(key, "no value is at least %v and at most %v", *b.AtLeast, *b.AtMost)
+	}
+	var names []string
+	for _, p := range s.plugins() {
+		names = append(names, config.Plugin{Plugin: p}.Binary())
+	}
+	if b.Algorithm != "" && !slices.Contains(names, b.Algorithm) {
+		errs.Add(key+".algorithm", "no algorithm is called %q%s", b.Algorithm, otherwise(b.Algorithm, names))
+	}
+	for _, c := range s.Scoring {
+		for _, m := range c.Measures {
+			if m.Name == b.Measure && b.Dimension != "" && (b.Algorithm == "" || b.Algorithm == c.Plugin) &&
+				!slices.Contains(m.Dimensions, b.Dimension) {
+				errs.Add(key+".dimension", "the measure %s has no dimension %q%s", m.Name, b.Dimension,
+					otherwise(b.Dimension, m.Dimensions))
 			}
 		}
 	}

@@ -455,6 +455,7 @@ func (s *Scenario) Validate() error {
 		if b.AtLeast == nil && b.AtMost == nil {
 			errs.Add(key, "expected at-least, at-most or both")
 		}
+		s.checkBound(&errs, key, &b)
 	}
 	return errs.Err()
 }
