@@ -40,6 +40,9 @@ func runSweep(cmd *cobra.Command, f *demoFlags) (began bool, err error) {
 		}
 		w.Axes = append(w.Axes, axis)
 	}
+	if err := sweep.CheckKeys(w.Axes); err != nil {
+		return false, fmt.Errorf("--sweep: %w", err)
+	}
 	if f.charts != "" && len(w.Axes) == 0 {
 		return false, errors.New("--charts: a chart needs an axis: set --sweep")
 	}

@@ -74,7 +74,7 @@ func (s *Scenario) Check(ctx context.Context, directory string) error {
 		}
 		errs = append(errs, s.checkPublished(registry.Current(), d.Name))
 	}
-	if len(errs) == 0 {
+	if errors.Join(errs...) == nil {
 		errs = append(errs, s.checkNetwork(ctx, directory))
 	}
 	for i, c := range s.Scoring {

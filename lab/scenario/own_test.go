@@ -80,6 +80,7 @@ func checkMistakes(t *testing.T, file, dir string) {
 		{"scoring[0].measures[1].leaf", "packet"}:       `the list flow has no leaf "packet"; did you mean "packets"?`,
 		{"scoring[0].root", "cocosketches"}:             `scoring[0].root: cocosketch publishes nothing below "cocosketches"`,
 		{"scoring[0].summary", "node-summaries"}:        `scoring[0].summary: cocosketch has no list "node-summaries"; there`,
+		{"scoring[0].measures[1].leaf", "quality"}:      "leaf: quality has the type quality, which is not compared with",
 		{"program", "p4/none.json"}:                     "program: open ",
 		{"algorithms[0].plugin", "./none"}:              "algorithms[0]: plugin none (",
 		{"algorithms[0].plugin", "./p4/own.p4"}:         "it is not executable",
@@ -103,12 +104,13 @@ func checkMistakes(t *testing.T, file, dir string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := s.Check(t.Context(), dir); err == nil || !strings.Contains(err.Error(), `agents[0]: no plugin has settings `+
-			`for the role "cocosketch" of ./hostagent-cocosketch`) {
+		if err := s.Check(t.Context(), dir); err == nil || !strings.Contains(err.Error(),
+			`agents[0]: no plugin has settings for the role "cocosketch" of ./hostagent-cocosketch`) {
 			t.Error(err)
 		}
 	}
-	for agent, want := range map[string]string{"./none": "agents[0]: ", "./p4/own.p4": "is not a program"} {
+	for agent, want := range map[string]string{"./none": "agents[0]: ", "./p4/own.p4": "is not a program",
+		"./netsketch-plugin-cocosketch": "expected a program whose main calls command.Main"} {
 		s.Agents = []string{agent}
 		if err := s.Check(t.Context(), dir); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("agent %s: %v, want %q", agent, err, want)
@@ -277,7 +279,11 @@ func TestOwnLost(t *testing.T) {
 	for _, test := range []struct {
 		all, network bool
 		want         []string
-	}{{true, false, []string{"leaf1", "leaf2"}}, {false, false, []string{"leaf1"}}, {true, true, []string{score.Network}}} {
+	}{
+		{true, false, []string{"leaf1", "leaf2"}},
+		{false, false, []string{"leaf1"}},
+		{true, true, []string{score.Network}},
+	} {
 		c.Network = test.network
 		a := c.algorithm(test.all)
 		of, err := a.GroundTruth(nil)
@@ -298,6 +304,10 @@ func TestOwnLost(t *testing.T) {
 func TestScoringErrors(t *testing.T) {
 	const head = "traffic: [{name: a, rate: 1, flows: 1}]\nscoring: [{root: r, summary: a/b, plugin: "
 	measures := func(text string) string { return "x, measures: [{name: m, list: l, " + text + "}]}]" }
+	sizes := func(name, keys string) string {
+		return "x, measures: [{name: " + name + ", list: l, stat: f1, truth: flow-sizes" + keys + "}]}]"
+	}
+	const bound = "\nexpect: [{measure: m, at-least: 1, "
 	for text, want := range map[string]string{
 		"univmon}]": "plugin: univmon is scored without a declaration",
 
@@ -310,10 +320,20 @@ func TestScoringErrors(t *testing.T) {
 		measures("stat: f1, truth: flow-paths, at-least: 3"):          "truth: flow-paths are texts",
 		measures("stat: f1, truth: flow-sizes, tolerance: 0.1"):       "tolerance: f1 has none",
 		measures("stat: f1, truth: flow-sizes, tolerance: 2"):         "tolerance: ",
-		"x}, {root: r, summary: a/b, plugin: x}]":                     "scoring[1].plugin: x has a declaration in scoring[0]; add",
+		"x}, {root: r, summary: a/b, plugin: x}]":                     "scoring[1].plugin: x has a declaration in scoring[0]",
 		"x, measures: [{name: m, list: l, stat: f1, truth: flow-sizes}, " +
 			"{name: m, list: k, stat: f1, truth: flow-sizes}]}]": "measures[1].name: measures[0] has the name",
 		"x}]\nexpect: [{measure: m, at-least: 1}]": `no measure is called "m"`,
+
+		sizes("m", ", dimensions: [dst+src]"):                          `dimensions[0]: write "src+dst" for "dst+src"`,
+		sizes("m", ", dimensions: [src, src]"):                         `dimensions[1]: "src" is there twice`,
+		sizes("m", ", leaf: quality"):                                  "leaf: f1 compares which flows are in the list",
+		sizes("rows", ""):                                              `every scenario has a measure "rows"`,
+		sizes("x-lost", ""):                                            `every scenario has a measure "x-lost"`,
+		sizes("m", "") + bound + "at-most: 0.5}]":                      "expect[0]: no value is at least 1 and at most 0.5",
+		sizes("m", "") + bound + "algorithm: y}]":                      `expect[0].algorithm: no algorithm is called "y"`,
+		sizes("m", ", dimensions: [src]") + bound + "dimension: dst}]": `the measure m has no dimension "dst"; there are src`,
+		"x}]\nprogram: forwarding\nagents: [./a, ./a]":                 "agents[1]: ./a is there twice",
 	} {
 		if _, err := Parse("s", []byte(head+text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", text, err, want)

@@ -410,6 +410,8 @@ func (s *Scenario) Validate() error {
 	}
 	for i, name := range s.Agents {
 		switch plugins := s.plugins(); {
+		case slices.Index(s.Agents, name) < i:
+			errs.Add(fmt.Sprintf("agents[%d]", i), "%s is there twice; each host runs an agent once", name)
 		case isAgentFile(name):
 		case hostRoles[name] == nil:
 			errs.Add(fmt.Sprintf("agents[%d]", i), "no role is called %q; there are %v, or a path with a slash of an agent's "+

@@ -49,6 +49,11 @@ func ParseAxis(text string) (Axis, error) {
 	if depth > 0 || slices.Contains(axis.Values, "") {
 		return axis, fmt.Errorf("%q: expected values between commas", text)
 	}
+	for i, value := range axis.Values {
+		if slices.Index(axis.Values, value) < i {
+			return axis, fmt.Errorf("%q: the value %s is there twice; --seeds repeats a run with other seeds", text, value)
+		}
+	}
 	return axis, nil
 }
 
@@ -68,6 +73,16 @@ type Played struct {
 	Values  []string // values of the axes
 	Seed    uint64
 	Report  *scenario.Report
+}
+
+// CheckKeys returns an error if axes change the same key, of which only the last would count.
+func CheckKeys(axes []Axis) error {
+	for i, a := range axes {
+		if slices.IndexFunc(axes, func(o Axis) bool { return o.Key == a.Key }) < i {
+			return fmt.Errorf("%s is there twice; list all of its values in one, as %s=1,2", a.Key, a.Key)
+		}
+	}
+	return nil
 }
 
 // Play plays all runs and passes each to done when it has ended. It loads all scenarios first, so

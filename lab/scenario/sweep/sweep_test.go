@@ -41,10 +41,17 @@ func TestParseAxis(t *testing.T) {
 			t.Errorf("%s: %q, %v", text, a, err)
 		}
 	}
-	for _, text := range []string{"", "x", "x=", "=1", "x=1,,2", "x=[1"} {
+	for _, text := range []string{"", "x", "x=", "=1", "x=1,,2", "x=[1", "x=1,2,1"} {
 		if a, err := sweep.ParseAxis(text); err == nil {
 			t.Errorf("%q is read as %v", text, a)
 		}
+	}
+	axes := []sweep.Axis{{Key: "epochs"}, {Key: "seed"}, {Key: "epochs"}}
+	if err := sweep.CheckKeys(axes); err == nil || !strings.Contains(err.Error(), "epochs is there twice") {
+		t.Error(err)
+	}
+	if err := sweep.CheckKeys(axes[:2]); err != nil {
+		t.Error(err)
 	}
 }
 
