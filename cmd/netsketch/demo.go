@@ -373,8 +373,8 @@ func pluginDirectory() (string, error) {
 			return dir, nil
 		}
 	}
-	return "", fmt.Errorf("no plugins in %s or %s: run `make build`, or set their directory with --plugins",
-		candidates[0], candidates[1])
+	return "", fmt.Errorf("no plugins in %s or %s: install the package netsketch, run `make build` in a checkout, or set "+
+		"their directory with --plugins", candidates[0], candidates[1])
 }
 
 // executable returns the path of this binary, without symbolic links.

@@ -41,7 +41,7 @@ type Rejection struct {
 func Discover(dir string) ([]Candidate, []Rejection, error) {
 	found, rejected, err := discover(dir)
 	if err != nil {
-		return nil, nil, fmt.Errorf("plugin directory %s: %w", dir, err)
+		return nil, nil, fmt.Errorf("plugin directory %s: %w; name another one with plugins.directory or --plugins", dir, err)
 	}
 	return found, rejected, nil
 }

@@ -47,7 +47,9 @@ func TestPythonPlugin(t *testing.T) {
 	}
 	spec := Spec{Path: path, Config: []byte(`{"least": 0}`),
 		Network: sdk.Network{Devices: []sdk.Device{{Name: "s1", Objects: []sdk.Object{{Name: "r"},
-			{Name: "signed", Annotations: sdk.Annotations{"netsketch_univmon": {"part": "counters"}}}}}}}}
+			{Name: "signed", Annotations: sdk.Annotations{"netsketch_univmon": {"part": "counters", "key": "src",
+				"levels": "2", "packets": "3"}}},
+			{Name: "slots", Annotations: sdk.Annotations{"netsketch_univmon": {"part": "heavy", "words": "3"}}}}}}}}
 	if _, err := h.Start(t.Context(), spec); !errors.Is(err, ErrConfig) {
 		t.Errorf("a value out of range: %v", err)
 	}
@@ -64,11 +66,12 @@ func TestPythonPlugin(t *testing.T) {
 		e := &sdk.Epoch{Number: number + 1, Start: time.Unix(int64(number), 0), End: time.Unix(int64(number)+1, 0),
 			Status: sdk.StatusComplete}
 		e.Put("s1", sdk.CellsOf("long", long))
-		e.Put("s1", sdk.CellsOf("signed", []uint32{3, 1<<32 - 4, 1<<32 - 1}))
+		e.Put("s1", sdk.CellsOf("signed", []uint32{3, 1<<32 - 4, 1<<32 - 1, 90, 8, 0}))
+		e.Put("s1", sdk.CellsOf("slots", []uint32{2, 1 << 31, 4, 9, 1 << 31, 4}))
 		e.Put("s1", sdk.CellsOf("small", []uint8{0, 1, 1}))
 		e.Put("s2", sdk.CellsOf("wide", []uint64{1, 1 << 60, 1 << 60}))
 		results, err := inst.Analyze(ctx, e)
-		if err != nil || len(results.Tables) != 1 {
+		if err != nil || len(results.Tables) != 2 {
 			t.Fatalf("%+v, %v", results, err)
 		}
 		table := results.Tables[0].Table
@@ -76,6 +79,7 @@ func TestPythonPlugin(t *testing.T) {
 			t.Fatal(err)
 		}
 		want := [][4]any{{"s1", "long", uint64(599_999), uint64(7)}, {"s1", "signed", uint64(1), uint64(4)},
+			{"s1", "slots", uint64(3), uint64(9)},
 			{"s2", "wide", uint64(1), uint64(1 << 60)}}
 		if table.Rows() != len(want) {
 			t.Fatalf("%d rows, want %d", table.Rows(), len(want))
@@ -85,6 +89,13 @@ func TestPythonPlugin(t *testing.T) {
 			if got != w {
 				t.Errorf("epoch %d: row %v, want %v", e.Number, got, w)
 			}
+		}
+		totals := results.Tables[1].Table
+		if err := schema.Validate(totals); err != nil {
+			t.Fatal(err)
+		}
+		if totals.Rows() != 1 || totals.Keys[1].Text(0) != "src" || totals.Values[0].Uint64(0) != 98 {
+			t.Errorf("epoch %d: %d rows of totals, want 98 packets by src", e.Number, totals.Rows())
 		}
 	}
 	inst.Stop(t.Context())

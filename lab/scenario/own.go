@@ -186,8 +186,8 @@ func (s *Scenario) checkScoring(errs *settings.KeyErrors) {
 			}
 			if m.Truth == groundtruth.Paths && (strings.HasSuffix(m.Stat, "error") || m.Stat == "wmre" || m.AtLeast > 0 ||
 				len(m.Dimensions) > 0) {
-				errs.Add(key+".truth", "flow-paths are texts of 5-tuples, so that stat is correct, found-correct, f1, precision or "+
-					"recall, without dimensions and at-least")
+				errs.Add(key+".truth", "flow-paths are texts of 5-tuples, so that stat is correct, found-correct, f1, "+
+					"precision or recall, without dimensions and at-least")
 			}
 			if m.Leaf != "" && ownStats[m.Stat] != nil && !slices.Contains(ownValues, m.Stat) {
 				errs.Add(key+".leaf", "%s compares which flows are in the list, not a leaf; leave the leaf out", m.Stat)
