@@ -463,6 +463,9 @@ func (c *Collector) ObserveOutputs(f func() selfstate.Outputs) { c.self.ObserveO
 // that started, exited and are being restarted are not included.
 func (c *Collector) FailedPlugins() map[string]error { return c.analysis.Failed() }
 
+// Faults returns why devices can never be measured, for example because of their programs.
+func (c *Collector) Faults() []error { return c.network.Faults() }
+
 // HostRoles returns, sorted, the roles of host agents for which plugins have settings.
 func (c *Collector) HostRoles() []string { return c.intent.SettingRoles() }
 

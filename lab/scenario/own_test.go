@@ -118,6 +118,39 @@ func checkMistakes(t *testing.T, file, dir string) {
 	}
 }
 
+// A program that no collector can read is refused before the run, and by config check.
+func TestOwnProgramRefused(t *testing.T) {
+	dir := t.TempDir()
+	for _, end := range []string{".json", ".p4info.txtpb"} {
+		text, err := os.ReadFile("../../examples/cocosketch/p4/cocosketch" + end)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for old, size := range map[string]string{"size: 24576": "size: 640", `"size" : 24576`: `"size" : 640`} {
+			text = []byte(strings.ReplaceAll(string(text), old, size))
+		}
+		if err := os.WriteFile(filepath.Join(dir, "odd"+end), text, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s, err := Parse("s", []byte("epochs: 1\nprogram: "+dir+"/odd.json\ntraffic: [{name: a, rate: 100, flows: 1}]\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = "register ingress.own.slots has 320 cells in a bank"
+	if err := s.Check(t.Context(), dir); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("config check: %v, want %q", err, want)
+	}
+	began := time.Now()
+	r, err := Open(t.Context(), s, Options{Virtual: true, PluginDir: dir, Listen: "127.0.0.1:0"})
+	if err == nil || !strings.Contains(err.Error(), want) || time.Since(began) > 20*time.Second {
+		t.Errorf("after %v: %v, want %q", time.Since(began), err, want)
+	}
+	if r != nil {
+		_ = r.Close()
+	}
+}
+
 // An agent's program that serves no role ends the run, with its name.
 func TestOwnAgentFails(t *testing.T) {
 	s, err := Parse("s", []byte("epochs: 1\nprogram: forwarding\nagents: [/bin/true]\n"+

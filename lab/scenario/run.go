@@ -232,6 +232,9 @@ func (r *Run) startCollector(ctx context.Context) (err error) {
 	for _, name := range slices.Sorted(maps.Keys(failed)) {
 		return fmt.Errorf("scenario: plugin %s does not run: %w", name, failed[name])
 	}
+	if err := errors.Join(r.col.Faults()...); err != nil {
+		return fmt.Errorf("scenario: %w", err)
+	}
 	if err := r.s.checkPublished(r.col.Schema(), r.plugins...); err != nil {
 		return err
 	}
