@@ -92,7 +92,7 @@ func (s *Scenario) source(c Component, i uint64, f *lab.Fabric, hosts []traffic.
 		Name: cmp.Or(c.Name, fmt.Sprintf("traffic %d", i+1)), Seed: s.Seed*1_000_003 + i,
 		Rate: c.Rate, From: c.From, Until: c.Until, Flows: c.Flows, Zipf: c.Zipf, CDF: sizes,
 		V6Share: c.IPv6, UDP: c.UDP, Bytes: c.Bytes, Senders: index(c.Senders), Receivers: index(c.Receivers),
-		Target: c.Target,
+		Target: c.Target, Source: c.Source,
 	}
 	if !c.Exact {
 		return traffic.Generate(g, hosts)

@@ -90,7 +90,7 @@ func (c *Scoring) algorithm(all bool) score.Algorithm {
 		return slices.DeleteFunc(published.Views(summary), func(v score.View) bool { return v.Device == score.Network })
 	}
 	for _, m := range c.Measures {
-		a.Measures = append(a.Measures, score.Measure{Name: m.Name, List: m.List, Stat: ownStats[m.Stat],
+		a.Measures = append(a.Measures, score.Measure{Name: m.Name, List: m.List, Stat: some(ownStats[m.Stat]),
 			Leaves: []string{m.Leaf}, Truth: m.table(), Tolerance: m.Tolerance, Dimensions: m.Dimensions,
 			Dimension: func(_ *score.Epoch, v score.View) (string, bool) { return v.Dimension, true }})
 	}
@@ -118,6 +118,14 @@ func (c *Scoring) algorithm(all bool) score.Algorithm {
 		}, nil
 	}
 	return a
+}
+
+// some returns a stat that does not count where no flow is in the list or should have been.
+func some(stat score.Stat) score.Stat {
+	return func(m *score.Measure, published, actual score.Rows) (score.Score, bool) {
+		s, ok := stat(m, published, actual)
+		return s, ok && (s.Counts == nil || *s.Counts != score.Confusion{})
+	}
 }
 
 // tracked reports whether a measure needs the path of each packet.

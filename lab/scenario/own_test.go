@@ -300,6 +300,24 @@ func TestOwnSpreads(t *testing.T) {
 	}
 }
 
+// Where no flow is in the list or should have been, an F1 score says nothing.
+func TestOwnScoreOfNothing(t *testing.T) {
+	unwanted := score.Rows{}
+	unwanted.Add("10.0.0.1", score.Leaves{}).Unwanted = true
+	for _, test := range []struct {
+		published, actual score.Rows
+		want              bool
+	}{{score.Rows{}, unwanted, false}, {score.Rows{"10.0.0.2": {}}, unwanted, true}, {score.Rows{}, score.Rows{"x": {}}, true}} {
+		for _, stat := range []string{"f1", "precision", "recall"} {
+			c := Scoring{Measures: []OwnMeasure{{Name: "m", Stat: stat}}}
+			m := c.algorithm(true).Measures[0]
+			if s, ok := m.Stat(&m, test.published, test.actual); ok != test.want {
+				t.Errorf("%s of %v and %v counts: %v, %v", stat, test.published, test.actual, ok, s.Value)
+			}
+		}
+	}
+}
+
 // Each switch of one program must have a row, and the node network is no switch: without a row, a
 // switch is lost, and a row of the network counts neither way.
 func TestOwnLost(t *testing.T) {

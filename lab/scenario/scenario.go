@@ -280,6 +280,8 @@ type Component struct {
 	Receivers []string `yaml:"receivers"`
 	// Target is the one destination address of all flows: an attack.
 	Target netip.Addr `yaml:"target"`
+	// Source is the one source address of all flows: a scan.
+	Source netip.Addr `yaml:"source"`
 }
 
 // Fault is a temporary failure.
@@ -489,6 +491,10 @@ func (c *Component) check(epoch time.Duration) error {
 	if c.Tunnel != "" && !slices.Contains(traffic.Tunnels, c.Tunnel) {
 		return fmt.Errorf("no tunnel is called %q; expected one of %v", c.Tunnel, traffic.Tunnels)
 	}
+	if c.Source.IsValid() && (c.Trace != "" || len(c.Senders) != 1 || c.Target.IsValid()) {
+		return errors.New("source: name the one host that sends from this address in senders; flows from one source have " +
+			"neither a trace nor a target")
+	}
 	if !c.Exact {
 		if c.Fresh || c.Scale != 0 || c.MaxPackets != 0 || c.Victims != (traffic.Victims{}) || c.Changes != nil {
 			return errors.New("fresh, scale, max-packets, victims and changes are for exact flows")
@@ -496,8 +502,8 @@ func (c *Component) check(epoch time.Duration) error {
 		return nil
 	}
 	switch {
-	case c.Rate != 0 || c.Zipf != 0 || c.Target.IsValid() || c.Trace != "":
-		return errors.New("exact flows have neither a rate, zipf, a target nor a trace")
+	case c.Rate != 0 || c.Zipf != 0 || c.Target.IsValid() || c.Source.IsValid() || c.Trace != "":
+		return errors.New("exact flows have neither a rate, zipf, a target, a source nor a trace")
 	case c.From%epoch != 0 || c.Until%epoch != 0:
 		return fmt.Errorf("exact flows begin and end with an epoch; from %v and until %v are no multiples of %v",
 			c.From, c.Until, epoch)

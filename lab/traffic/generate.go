@@ -48,6 +48,8 @@ type Generated struct {
 	// Target, when valid, is the one destination of all flows, and each flow has its own source
 	// address, as in a distributed attack.
 	Target netip.Addr
+	// Source, when valid, is the one source of all flows, as in a scan.
+	Source netip.Addr
 }
 
 // minFrame is the longest header stack that is generated: Ethernet, IPv6, TCP.
@@ -158,6 +160,9 @@ func (g *Generated) flow(rng *rand.Rand, hosts []Host) (f genFlow, to int, err e
 	if g.Target.IsValid() {
 		v6 = g.Target.Is6()
 	}
+	if g.Source.IsValid() {
+		v6 = g.Source.Is6()
+	}
 	prefix := func(h Host) netip.Prefix {
 		if v6 {
 			return h.V6
@@ -167,6 +172,9 @@ func (g *Generated) flow(rng *rand.Rand, hosts []Host) (f genFlow, to int, err e
 	src, err := addrIn(prefix(hosts[from]), rng.Uint64())
 	if err != nil {
 		return f, to, fmt.Errorf("traffic: %s: host %d: %w", g.Name, from, err)
+	}
+	if g.Source.IsValid() {
+		src = g.Source
 	}
 	dst := g.Target
 	if !dst.IsValid() {

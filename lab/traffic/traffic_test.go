@@ -170,6 +170,26 @@ func TestGeneratedRefusesWhatIsOutOfRange(t *testing.T) {
 	}
 }
 
+func TestSourceHasManyDestinations(t *testing.T) {
+	g := generated()
+	g.Source, g.V6Share = netip.MustParseAddr("10.0.0.9"), 0.5
+	s, err := traffic.Generate(g, hosts())
+	if err != nil {
+		t.Fatal(err)
+	}
+	destinations := map[netip.Addr]bool{}
+	for _, p := range drain(t, s) {
+		k, _ := truth.Parse(p.Frame)
+		if k.SrcAddr() != g.Source {
+			t.Fatalf("a packet from %v", k.SrcAddr())
+		}
+		destinations[k.DstAddr()] = true
+	}
+	if len(destinations) < 200 {
+		t.Errorf("%d destinations", len(destinations))
+	}
+}
+
 func TestTargetHasOneDestinationAndManySources(t *testing.T) {
 	g := generated()
 	g.Target = netip.MustParseAddr("10.0.2.9")
