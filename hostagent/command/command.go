@@ -169,7 +169,8 @@ arrives. That takes 3.5 s. It may be run again, and when the agent, its pins or 
 			return remove(cmd.Context(), c, roles, cmd.OutOrStdout())
 		},
 	}
-	runs := &cobra.Command{Use: "run", Short: "Measure and report, as the command without a subcommand does", Args: cobra.NoArgs, RunE: run}
+	runs := &cobra.Command{Use: "run", Short: "Measure and report, as without a subcommand",
+		Args: cobra.NoArgs, RunE: run}
 	serves := &cobra.Command{Use: remote.Command, Short: "Serve the role on standard input and output, for scenarios",
 		Hidden: true, Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -307,7 +307,10 @@ func TestOwnScoreOfNothing(t *testing.T) {
 	for _, test := range []struct {
 		published, actual score.Rows
 		want              bool
-	}{{score.Rows{}, unwanted, false}, {score.Rows{"10.0.0.2": {}}, unwanted, true}, {score.Rows{}, score.Rows{"x": {}}, true}} {
+	}{
+		{score.Rows{}, unwanted, false}, {score.Rows{"10.0.0.2": {}}, unwanted, true},
+		{score.Rows{}, score.Rows{"x": {}}, true},
+	} {
 		for _, stat := range []string{"f1", "precision", "recall"} {
 			c := Scoring{Measures: []OwnMeasure{{Name: "m", Stat: stat}}}
 			m := c.algorithm(true).Measures[0]
