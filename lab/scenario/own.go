@@ -14,6 +14,7 @@ import (
 	"github.com/netsketch/netsketch/internal/config"
 	"github.com/netsketch/netsketch/lab/scenario/groundtruth"
 	"github.com/netsketch/netsketch/lab/scenario/score"
+	"github.com/netsketch/netsketch/lab/scenario/scoring"
 	"github.com/netsketch/netsketch/p4/compiled"
 	"github.com/netsketch/netsketch/p4/p4rt"
 	"github.com/netsketch/netsketch/settings"
@@ -21,147 +22,13 @@ import (
 	"github.com/netsketch/netsketch/sketch/flow"
 )
 
-// Scoring declares how the lists of a plugin of one's own are compared with the ground truth.
-type Scoring struct {
-	// Plugin is the plugin's name.
-	Plugin string `yaml:"plugin" required:"the name of a plugin of algorithms"`
-	// Root is the container of all results of the plugin. Its summary/state has the leaf last-epoch.
-	Root string `yaml:"root" required:"the name of the plugin's top container"`
-	// Summary is a list with the key node, which has one row for each switch.
-	Summary string `yaml:"summary" required:"the path below root of a list with a row for each switch"`
-	// Network states that the results are those of the network, not of single switches: the key node
-	// is "network", and the packets are those that entered the network; if only hosts measure, those
-	// that arrived at hosts.
-	Network bool `yaml:"network" default:"false"`
-	// Measures compare lists with the ground truth.
-	Measures []OwnMeasure `yaml:"measures"`
-}
-
-// OwnMeasure compares a list of a plugin with a named ground truth, at each switch. The list has
-// the keys node and flow, and dimension if there are Dimensions. A flow is the text of its
-// fields, joined by commas.
-type OwnMeasure struct {
-	// Name is the name of the measure, for expect and the report.
-	Name string `yaml:"name" form:"name" required:"a name of your choice"`
-	// List is the name of the list.
-	List string `yaml:"list" required:"the name of a list"`
-	// Stat compares the flows of the list (f1, precision, recall) or the values of a leaf
-	// (relative-error, found-error, wmre, correct, found-correct).
-	Stat string `yaml:"stat" required:"f1, precision, recall, relative-error, found-error, wmre, correct or found-correct"`
-	// Truth is what is known about each flow: a name of groundtruth.Named, or flow-paths.
-	Truth string `yaml:"truth" required:"what the lab knows about each flow, such as flow-sizes"`
-	// Leaf is the leaf with the value.
-	Leaf string `yaml:"leaf"`
-	// Tolerance is the relative error up to which a value is correct.
-	Tolerance float64 `yaml:"tolerance" default:"0" range:"0..1"`
-	// Dimensions are the keys of flows, such as src or src+dst-port; 5-tuple if empty.
-	Dimensions []string `yaml:"dimensions"`
-	// AtLeast is the value from which on a flow should be in the list.
-	AtLeast uint64 `yaml:"at-least"`
-}
-
-// ownStats are the values of OwnMeasure.Stat, and ownValues those that compare a leaf.
-var (
-	ownStats = map[string]score.Stat{"f1": score.F1, "precision": score.Precision, "recall": score.Recall,
-		"relative-error": score.RelativeError, "found-error": score.FoundError, "wmre": score.WMRE,
-		"correct": score.Correct, "found-correct": score.FoundCorrect}
-	ownValues = []string{"relative-error", "found-error", "wmre", "correct", "found-correct"}
-)
-
 // algorithms returns the algorithms that are scored, those of Scoring included.
 func (s *Scenario) algorithms() []score.Algorithm {
 	all := Algorithms()
 	for i := range s.Scoring {
-		all = append(all, s.Scoring[i].algorithm(len(s.Programs) == 0))
+		all = append(all, s.Scoring[i].Algorithm(len(s.Programs) == 0))
 	}
 	return all
-}
-
-// algorithm returns the plugin's scoring. If all switches run one program, each must have results.
-func (c *Scoring) algorithm(all bool) score.Algorithm {
-	summary := c.Summary[strings.LastIndexByte(c.Summary, '/')+1:]
-	a := score.Algorithm{Plugin: c.Plugin, Root: c.Root, ViewKeys: []string{"node", "dimension"}, Summary: summary,
-		Lost:   c.Plugin + "-lost",
-		Report: []string{summary}}
-	a.Due = func(published, truth score.Tables) []score.View {
-		if all || c.Network {
-			return truth.Views(summary)
-		}
-		return slices.DeleteFunc(published.Views(summary), func(v score.View) bool { return v.Device == score.Network })
-	}
-	for _, m := range c.Measures {
-		a.Measures = append(a.Measures, score.Measure{Name: m.Name, List: m.List, Stat: some(ownStats[m.Stat]),
-			Leaves: []string{m.Leaf}, Truth: m.table(), Tolerance: m.Tolerance, Dimensions: m.Dimensions,
-			Dimension: func(_ *score.Epoch, v score.View) (string, bool) { return v.Dimension, true }})
-	}
-	a.GroundTruth = func(*score.Setting) (func(*score.Epoch) score.Tables, error) {
-		return func(e *score.Epoch) score.Tables {
-			t := score.Tables{}
-			devices := e.Truth.Devices
-			if c.Network {
-				devices = nil
-				switch network := e.Truth.Network; {
-				case groundtruth.OnlyHosts(e.Truth):
-					devices = map[string]*score.Device{score.Network: {All: e.Truth.Stays.Packets}}
-				case network != nil:
-					devices = map[string]*score.Device{score.Network: {All: network, Lost: e.Truth.Lost}}
-				}
-			}
-			through := groundtruth.Passages(e.Truth)
-			for name, d := range devices {
-				t.Rows(summary, score.View{Device: name}).Add("", score.Leaves{})
-				for i := range c.Measures {
-					c.Measures[i].add(t, name, &groundtruth.Truth{Device: d, Name: name, Through: through})
-				}
-			}
-			return t
-		}, nil
-	}
-	return a
-}
-
-// some returns a stat that does not count where no flow is in the list or should have been.
-func some(stat score.Stat) score.Stat {
-	return func(m *score.Measure, published, actual score.Rows) (score.Score, bool) {
-		s, ok := stat(m, published, actual)
-		return s, ok && (s.Counts == nil || *s.Counts != score.Confusion{})
-	}
-}
-
-// tracked reports whether a measure needs the path of each packet.
-func (c Scoring) tracked() bool {
-	return slices.ContainsFunc(c.Measures,
-		func(m OwnMeasure) bool { return m.Truth == groundtruth.Latencies || m.Truth == groundtruth.Paths })
-}
-
-// table is the name of the measure's ground truth among the tables.
-func (m *OwnMeasure) table() string { return "truth of " + m.Name }
-
-// add adds the true rows of a switch.
-func (m *OwnMeasure) add(t score.Tables, device string, d *groundtruth.Truth) {
-	if m.Truth == groundtruth.Paths {
-		rows := t.Rows(m.table(), score.View{Device: device})
-		for k := range d.All {
-			if path := d.Path(k); path != "" {
-				rows.Add(k.String(), score.Leaves{m.Leaf: score.Text(path)})
-			}
-		}
-		return
-	}
-	dimensions := m.Dimensions
-	if len(dimensions) == 0 {
-		dimensions = []string{""}
-	}
-	for _, dimension := range dimensions {
-		fields, err := flow.ParseFields(dimension)
-		if err != nil {
-			fields = flow.FiveTuple // "": check refuses others
-		}
-		rows := t.Rows(m.table(), score.View{Device: device, Dimension: dimension})
-		for key, n := range groundtruth.Named[m.Truth](d, fields) {
-			rows.Add(key.String(), score.Leaves{m.Leaf: score.Number(n)}).Unwanted = n < m.AtLeast
-		}
-	}
 }
 
 // checkScoring checks Scoring.
@@ -170,23 +37,23 @@ func (s *Scenario) checkScoring(errs *settings.KeyErrors) {
 		if slices.ContainsFunc(Algorithms(), func(a score.Algorithm) bool { return a.Plugin == c.Plugin }) {
 			errs.Add(fmt.Sprintf("scoring[%d].plugin", i), "%s is scored without a declaration", c.Plugin)
 		}
-		if first := slices.IndexFunc(s.Scoring, func(o Scoring) bool { return o.Plugin == c.Plugin }); first < i {
+		if first := slices.IndexFunc(s.Scoring, func(o scoring.Scoring) bool { return o.Plugin == c.Plugin }); first < i {
 			errs.Add(fmt.Sprintf("scoring[%d].plugin", i), "%s has a declaration in scoring[%d]; add the measures there, or "+
 				"play another scenario with this one", c.Plugin, first)
 		}
 		for j, m := range c.Measures {
 			key := fmt.Sprintf("scoring[%d].measures[%d]", i, j)
-			if first := slices.IndexFunc(c.Measures, func(o OwnMeasure) bool { return o.Name == m.Name }); first < j {
+			if first := slices.IndexFunc(c.Measures, func(o scoring.Measure) bool { return o.Name == m.Name }); first < j {
 				errs.Add(key+".name", "measures[%d] has the name %q, too; the report tells measures apart by name", first, m.Name)
 			}
-			if ownStats[m.Stat] == nil {
-				errs.Add(key+".stat", "expected %s; found %q", settings.OneOf(slices.Sorted(maps.Keys(ownStats))), m.Stat)
+			if scoring.Stats[m.Stat] == nil {
+				errs.Add(key+".stat", "expected %s; found %q", settings.OneOf(slices.Sorted(maps.Keys(scoring.Stats))), m.Stat)
 			}
 			if groundtruth.Named[m.Truth] == nil && m.Truth != groundtruth.Paths {
 				errs.Add(key+".truth", "expected %s; found %q",
 					settings.OneOf(append(slices.Sorted(maps.Keys(groundtruth.Named)), groundtruth.Paths)), m.Truth)
 			}
-			if m.Leaf == "" && slices.Contains(ownValues, m.Stat) {
+			if m.Leaf == "" && slices.Contains(scoring.Values, m.Stat) {
 				errs.Add(key+".leaf", "%s compares the values of a leaf; name it", m.Stat)
 			}
 			if m.Tolerance != 0 && !strings.HasSuffix(m.Stat, "correct") {
@@ -197,7 +64,7 @@ func (s *Scenario) checkScoring(errs *settings.KeyErrors) {
 				errs.Add(key+".truth", "flow-paths are texts of 5-tuples, so that stat is correct, found-correct, f1, "+
 					"precision or recall, without dimensions and at-least")
 			}
-			if m.Leaf != "" && ownStats[m.Stat] != nil && !slices.Contains(ownValues, m.Stat) {
+			if m.Leaf != "" && scoring.Stats[m.Stat] != nil && !slices.Contains(scoring.Values, m.Stat) {
 				errs.Add(key+".leaf", "%s compares which flows are in the list, not a leaf; leave the leaf out", m.Stat)
 			}
 			if slices.Contains([]string{PartialEpochs, CollectionMS, ResponseMS, Rows, c.Plugin + "-lost"}, m.Name) {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/netsketch/netsketch/lab/scenario/groundtruth"
 	"github.com/netsketch/netsketch/lab/scenario/score"
+	"github.com/netsketch/netsketch/lab/scenario/scoring"
 	"github.com/netsketch/netsketch/lab/truth"
 	"github.com/netsketch/netsketch/sketch/flow"
 )
@@ -186,7 +187,7 @@ func TestOwnTruths(t *testing.T) {
 			Departed: map[flow.Key]truth.Departures{k: left(0, 10, 20), other: left(0, 60)}},
 		"spine1": {All: truth.Counts{k: 2}, Departed: map[flow.Key]truth.Departures{k: left(1, 7, 9)}},
 	}}}
-	c := Scoring{Plugin: "mine", Root: "mine", Summary: "nodes/node", Measures: []OwnMeasure{
+	c := scoring.Scoring{Plugin: "mine", Root: "mine", Summary: "nodes/node", Measures: []scoring.Measure{
 		{Name: "latency", List: "flow", Stat: "correct", Truth: groundtruth.Latencies, Leaf: "state/ns", Tolerance: 0.1,
 			Dimensions: []string{"5-tuple", "src"}},
 		{Name: "path", List: "flow", Stat: "correct", Truth: groundtruth.Paths, Leaf: "state/path"},
@@ -197,7 +198,7 @@ func TestOwnTruths(t *testing.T) {
 	}
 	all := func(network bool) score.Tables {
 		c.Network = network
-		of, err := c.algorithm(true).GroundTruth(nil)
+		of, err := c.Algorithm(true).GroundTruth(nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -223,7 +224,7 @@ func TestOwnTruths(t *testing.T) {
 			t.Errorf("path %q of %v, want %q", got, key, want)
 		}
 	}
-	for _, m := range c.algorithm(true).Measures {
+	for _, m := range c.Algorithm(true).Measures {
 		for value, want := range map[float64]float64{16: 1, 17: 0} {
 			published := score.Rows{k.String(): {Leaves: score.Leaves{"state/ns": score.Number(value)}}}
 			actual := score.Rows{k.String(): {Leaves: score.Leaves{"state/ns": score.Number(15)}}}
@@ -260,7 +261,7 @@ func TestOwnTruths(t *testing.T) {
 	if text, err := os.ReadFile(file); err != nil || !strings.HasSuffix(string(text), want) {
 		t.Errorf("%v:\n%s", err, text)
 	}
-	if !c.tracked() {
+	if !c.Tracked() {
 		t.Error("the paths of packets are not recorded")
 	}
 }
@@ -312,8 +313,8 @@ func TestOwnScoreOfNothing(t *testing.T) {
 		{score.Rows{}, score.Rows{"x": {}}, true},
 	} {
 		for _, stat := range []string{"f1", "precision", "recall"} {
-			c := Scoring{Measures: []OwnMeasure{{Name: "m", Stat: stat}}}
-			m := c.algorithm(true).Measures[0]
+			c := scoring.Scoring{Measures: []scoring.Measure{{Name: "m", Stat: stat}}}
+			m := c.Algorithm(true).Measures[0]
 			if s, ok := m.Stat(&m, test.published, test.actual); ok != test.want {
 				t.Errorf("%s of %v and %v counts: %v, %v", stat, test.published, test.actual, ok, s.Value)
 			}
@@ -329,7 +330,7 @@ func TestOwnLost(t *testing.T) {
 	for _, name := range []string{"leaf1", score.Network} {
 		published.Rows("node", score.View{Device: name}).Add("", score.Leaves{})
 	}
-	c := Scoring{Plugin: "mine", Root: "mine", Summary: "nodes/node"}
+	c := scoring.Scoring{Plugin: "mine", Root: "mine", Summary: "nodes/node"}
 	for _, test := range []struct {
 		all, network bool
 		want         []string
@@ -339,7 +340,7 @@ func TestOwnLost(t *testing.T) {
 		{true, true, []string{score.Network}},
 	} {
 		c.Network = test.network
-		a := c.algorithm(test.all)
+		a := c.Algorithm(test.all)
 		of, err := a.GroundTruth(nil)
 		if err != nil {
 			t.Fatal(err)

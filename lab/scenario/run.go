@@ -27,6 +27,7 @@ import (
 	"github.com/netsketch/netsketch/lab/scenario/gnmiread"
 	"github.com/netsketch/netsketch/lab/scenario/groundtruth"
 	"github.com/netsketch/netsketch/lab/scenario/score"
+	"github.com/netsketch/netsketch/lab/scenario/scoring"
 	"github.com/netsketch/netsketch/lab/traffic"
 	"github.com/netsketch/netsketch/lab/truth"
 	"github.com/netsketch/netsketch/outputs/all"
@@ -141,7 +142,7 @@ func Open(ctx context.Context, s *Scenario, o Options) (r *Run, err error) {
 	}
 	if r.net, err = lab.New(lab.Config{Fabric: f, Program: program, Programs: programs, BMv2: external, Clock: clock,
 		Unconfigured: s.Unconfigured, Seed: s.Seed, Logger: o.Logger, Compiler: o.Compiler, Header: s.header(), Rule: r.rule,
-		Track: o.GroundTruth != nil || slices.ContainsFunc(s.Scoring, Scoring.tracked) ||
+		Track: o.GroundTruth != nil || slices.ContainsFunc(s.Scoring, scoring.Scoring.Tracked) ||
 			slices.ContainsFunc(s.Agents, func(name string) bool { return name != wire.Role })}); err != nil {
 		return r, err
 	}

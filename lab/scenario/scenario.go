@@ -23,6 +23,7 @@ import (
 	"github.com/netsketch/netsketch/internal/config"
 	"github.com/netsketch/netsketch/internal/files"
 	"github.com/netsketch/netsketch/lab"
+	"github.com/netsketch/netsketch/lab/scenario/scoring"
 	"github.com/netsketch/netsketch/lab/traffic"
 	"github.com/netsketch/netsketch/settings"
 	"github.com/netsketch/netsketch/settings/yaml"
@@ -84,7 +85,7 @@ type Scenario struct {
 	// The path of a binary is relative to the scenario's file.
 	Algorithms []settings.Section `yaml:"algorithms"`
 	// Scoring declares how the results of plugins of one's own are scored.
-	Scoring []Scoring `yaml:"scoring"`
+	Scoring []scoring.Scoring `yaml:"scoring"`
 	// Outputs are further outputs of the collector, as its configuration has them; gNMI is always
 	// on.
 	Outputs []config.Output `yaml:"outputs"`

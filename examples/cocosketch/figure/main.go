@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command figure draws how the example, CocoSketch, and UnivMon find heavy hitters of 1 to 6 keys in
-// the same packets with the same memory, as the paper's evaluation does: UnivMon needs a sketch for
-// each key, and CocoSketch one for all. It writes figure.svg, and the values as CSV.
+// Command figure draws how the example, CocoSketch, and UnivMon find heavy hitters of 1 to 6 keys
+// in the same packets with the same memory, as the paper's evaluation does: UnivMon needs a sketch
+// for each key, and CocoSketch one for all. It writes figure.svg, and the values as CSV.
 package main
 
 import (

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// In the same packets and memory, the example, CocoSketch, finds the heavy hitters of six keys, and more of them
-// than UnivMon.
+// In the same packets and memory, the example, CocoSketch, finds the heavy hitters of six keys, and
+// more of them than UnivMon.
 func TestPlay(t *testing.T) {
 	s := setting{packets: 100_000, flows: 20_000, memory: 64 << 10, share: 1e-3}
 	coco, univmon := s.play(1, keys)

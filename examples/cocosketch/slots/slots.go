@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package slots has the slots that the program p4/own.p4, the agent and the plugin share: an example,
-// CocoSketch (Zhang et al., SIGCOMM 2021) with two arrays of slots.
+// Package slots has the slots that the program p4/own.p4, the agent and the plugin share: an
+// example, CocoSketch (Zhang et al., SIGCOMM 2021) with two arrays of slots.
 package slots
 
 import (
