@@ -42,11 +42,35 @@ const namedFlows = 3
 // sub is a switch or host with a kind of fault.
 type sub struct{ name, kind string }
 
-// evidence is what the flows of an interval show about a fault of a switch: their doubts and texts.
+// evidence is what the flows of an interval show about a fault of a switch.
 type evidence struct {
-	keys  []flow.Key
-	doubt float64 // the product of the flows that may begin an alert; 1: none
-	flows int     // the number of these flows
+	keys    []flow.Key
+	doubts  map[flow.Key]float64 // of the flows that may begin an alert
+	choices float64              // number of events that could have shown as much by chance
+}
+
+func newEvidence() *evidence { return &evidence{doubts: map[flow.Key]float64{}, choices: 1} }
+
+// count adds the doubt that a flow shows.
+func (e *evidence) count(k flow.Key, doubt float64) {
+	if d, ok := e.doubts[k]; ok {
+		doubt = min(d, doubt)
+	}
+	e.doubts[k] = max(doubt, leastDoubt)
+}
+
+// doubt returns the doubt that the flows show together that are not among others; 1 without flows.
+func (e *evidence) doubt(others map[flow.Key]float64) float64 {
+	d, none := e.choices, true
+	for k, x := range e.doubts {
+		if _, known := others[k]; !known {
+			d, none = d*x, false
+		}
+	}
+	if none {
+		return 1
+	}
+	return min(d, 1)
 }
 
 // misplaced is the largest doubt of an abnormal jitter for which an alert begins: the receiver has
@@ -58,9 +82,10 @@ const leastDoubt = 1e-6
 
 // alarm turns the faults of flows into problems of their switches. An alert begins with faults that
 // are located, whose flows both hosts counted, and that later columns do not change, if all of them
-// together leave hardly a doubt, in this interval and the one before. Packets that may have waited
-// in a queue at the end of an interval count if flows of the switch show that packets are lost, or
-// when the queue has ended and they have not arrived. Early results end no alert.
+// together leave hardly a doubt, in this interval and the one before. A flow counts once, because
+// it shares its buckets with the same flows in both. Packets that may have waited in a queue at the
+// end of an interval count if flows of the switch show that packets are lost, or when the queue has
+// ended and they have not arrived. Early results end no alert.
 func (p *Plugin) alarm(r *run) {
 	all, seen, waiting := map[sub]*evidence{}, map[place]uint64{}, map[place]float64{}
 	if p.doubtsOf != r.number {
@@ -82,9 +107,9 @@ func (p *Plugin) alarm(r *run) {
 	for at, doubt := range p.waitingBefore {
 		if s := (sub{at.name, at.kind}); lost[at.key] {
 			if all[s] == nil {
-				all[s] = &evidence{doubt: 1}
+				all[s] = newEvidence()
 			}
-			all[s].doubt *= doubt
+			all[s].count(at.key, doubt)
 			all[s].keys = append(all[s].keys, at.key)
 		}
 	}
@@ -92,7 +117,7 @@ func (p *Plugin) alarm(r *run) {
 		for _, x := range f.faults {
 			s := sub{x.name, x.kind}
 			if all[s] == nil {
-				all[s] = &evidence{doubt: 1}
+				all[s] = newEvidence()
 			}
 			at := place{f.key, x.name, x.kind}
 			all[s].keys = append(all[s].keys, f.key)
@@ -101,8 +126,7 @@ func (p *Plugin) alarm(r *run) {
 			case x.queued && certain[x.name] < uint64(max(r.config.Rules.DropPackets, 1)):
 				waiting[at] = max(x.doubt, leastDoubt)
 			default:
-				all[s].doubt *= max(x.doubt, leastDoubt)
-				all[s].flows++
+				all[s].count(f.key, x.doubt)
 			}
 			seen[at] = cmp.Or(p.since[at], r.first)
 		}
@@ -114,8 +138,8 @@ func (p *Plugin) alarm(r *run) {
 		places[s.kind]++
 	}
 	for s, n := range tested {
-		if e := all[s]; e != nil && e.flows > 0 {
-			e.doubt = min(1, e.doubt*choices(n, e.flows)*float64(places[s.kind]))
+		if e := all[s]; e != nil {
+			e.choices = choices(n, len(e.doubts)) * float64(places[s.kind])
 		}
 	}
 	if p.doubtsOf != r.number {
@@ -125,19 +149,19 @@ func (p *Plugin) alarm(r *run) {
 		}
 		p.doubtsOf = r.number
 	}
-	p.doubts = map[sub]float64{}
+	p.doubts = all
 	sure := map[sub]bool{}
 	for s, e := range all {
-		p.doubts[s] = e.doubt
-		before, known := p.doubtsBefore[s]
-		if !known {
-			before = 1
+		before := 1.0
+		if old := p.doubtsBefore[s]; old != nil {
+			before = old.doubt(e.doubts)
 		}
 		most := unlikely
 		if s.kind == analysis.AbnormalJitter.String() {
 			most = misplaced
 		}
-		sure[s] = e.doubt < 1 && e.doubt*before <= most
+		doubt := e.doubt(nil)
+		sure[s] = doubt < 1 && doubt*before <= most
 	}
 	if r.early() {
 		for at, since := range p.since {

@@ -515,8 +515,8 @@ func (d *drawn) truth(c *Configuration) map[sub]bool {
 			if !slices.Contains(f.path, h.s) {
 				if first && share >= 0.75 && share < c.Rules.Loop/margin {
 					fault("PATH_CHANGED", h.s, share, c.Rules.Path, f.sent)
-				} else if float64(f.sent) >= float64(c.Rules.Packets)/margin {
-					possible("PATH_CHANGED", h.s)
+				} else {
+					possible("PATH_CHANGED", h.s) // a sketchlet can show it of a single packet
 				}
 				first = false
 			}

@@ -90,6 +90,32 @@ func TestLoopOfTwo(t *testing.T) {
 	}
 }
 
+// TestDoubts: a flow whose buckets other flows share has the same doubt in each interval, so it
+// counts once. Another flow's doubt in the interval before counts.
+func TestDoubts(t *testing.T) {
+	keys := simKeys(t, 2, "spine1", 2)
+	e := newEvidence()
+	if d := e.doubt(nil); d != 1 {
+		t.Errorf("doubt %v without flows", d)
+	}
+	e.count(keys[0], 0.01)
+	e.count(keys[0], 0.02)
+	if d := e.doubt(nil); d != 0.01 {
+		t.Errorf("doubt %v of one flow", d)
+	}
+	for at, want := range []float64{1, 0.05} {
+		before := newEvidence()
+		before.count(keys[at], 0.05)
+		if d := before.doubt(e.doubts); d != want {
+			t.Errorf("flow %d: doubt %v of the interval before, want %v", at, d, want)
+		}
+	}
+	e.choices = 1000
+	if d := e.doubt(nil); d != 1 {
+		t.Errorf("doubt %v of many events", d)
+	}
+}
+
 // TestHalfCounted: what only one of both hosts has counted begins no alert: the first switch of the
 // path may have other flows' packets.
 func TestHalfCounted(t *testing.T) {

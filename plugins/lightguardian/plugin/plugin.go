@@ -39,7 +39,7 @@ type Plugin struct {
 	lambda map[string]float64 // λc of switches, where it was chosen
 
 	// Doubts about faults in an interval, by its number, and in the interval before.
-	doubts, doubtsBefore map[sub]float64
+	doubts, doubtsBefore map[sub]*evidence
 	doubtsOf             uint64
 
 	// Doubts about faults whose packets may wait in a queue, in the same intervals.
