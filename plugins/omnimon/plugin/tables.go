@@ -200,6 +200,15 @@ func (r *run) reason() string {
 	return ""
 }
 
+// absent returns why the data of a switch is missing, "" if none is.
+func (r *run) absent() string {
+	i := slices.IndexFunc(r.switches, func(s switchState) bool { return !s.delivered })
+	if i < 0 {
+		return ""
+	}
+	return fmt.Sprintf("switch %s: %s", r.network.switches[i].name, cmp.Or(r.switches[i].problem, "nothing was delivered"))
+}
+
 // condition returns what is missing, if something is, as a condition.
 func (r *run) condition() string {
 	switch {
@@ -252,7 +261,7 @@ func (r *run) summaryTable(active, omitted uint64) (*table.Table, error) {
 	one := func(name string, v uint64) { b.Uint("state/" + name).Append(v) }
 	reason := r.reason()
 	of := r.epoch.Range(r.epoch.Number, r.epoch.Number)
-	of.Status, of.Provisional, of.Problem = r.status(), r.provisional(), alert.Clip(cmp.Or(reason, r.pendingReason(true)))
+	of.Status, of.Provisional, of.Problem = r.status(), r.provisional(), alert.Clip(cmp.Or(reason, r.absent(), r.pendingReason(true)))
 	of.Reason = r.condition()
 	of.Append(b)
 	b.Text("state/quality").Append(string(sdk.ExactIf(reason == "")))
