@@ -236,8 +236,8 @@ influxd: $(INFLUXD) ## the InfluxDB that the tests run against, built from its m
 
 ##@ Evidence
 
-.PHONY: netns netns-harm faults findings evidence model soak soak-cluster full-disks sustain scale cost figures \
-  figures-check chamelemon-healthy chamelemon-figure9 omnimon-failures fuzz-all fuzz-bmv2
+.PHONY: netns netns-harm faults findings evidence questions model soak soak-cluster full-disks sustain scale cost \
+  figures figures-check chamelemon-healthy chamelemon-figure9 omnimon-failures fuzz-all fuzz-bmv2
 
 netns: build ## agents on real packets in network namespaces, with quick cases of netns-harm (needs root)
 	$(GO) build -o $(BIN)/omnimon-netns-check ./examples/omnimon/netns/check
@@ -259,7 +259,11 @@ faults: build $(INFLUXD) ## the fault suite, into docs/evidence/faults.md unless
 	  ./lab/faults $(if $(CI),,-write) -only '$(or $(FAULTS),.)'
 
 evidence: ## what CI leaves out, one after the other, also after a failure (hours)
-	$(MAKE) -k model tutorial example-cluster soak soak-cluster full-disks netns-harm figures-check fuzz-all
+	$(MAKE) -k model tutorial example-cluster soak soak-cluster full-disks questions netns-harm figures-check fuzz-all
+
+questions: $(INFLUXD) ## the queries of docs/yang.md about each scenario that ships (QUESTIONS="chamelemon/" for some)
+	NETSKETCH_REQUIRE_INFLUXD=1 INFLUXD=$(INFLUXD) NETSKETCH_QUESTIONS=$(or $(QUESTIONS),all) $(GO) test -C lab/questions \
+	  -run 'OfShippedScenarios|OfDrawnNetworks' -count 1 -v -timeout 180m ./...
 
 findings: build ## which faults are found, and false alerts, in drawn networks, into docs/evidence/findings.md (hours; FINDINGS="-seeds 2")
 	$(GO) build -o $(BIN)/findings ./lab/findings
