@@ -261,8 +261,8 @@ func (r *run) summaryTable(active, omitted uint64) (*table.Table, error) {
 	one := func(name string, v uint64) { b.Uint("state/" + name).Append(v) }
 	reason := r.reason()
 	of := r.epoch.Range(r.epoch.Number, r.epoch.Number)
-	of.Status, of.Provisional, of.Problem = r.status(), r.provisional(), alert.Clip(cmp.Or(reason, r.absent(), r.pendingReason(true)))
-	of.Reason = r.condition()
+	of.Status, of.Provisional, of.Reason = r.status(), r.provisional(), r.condition()
+	of.Problem = alert.Clip(cmp.Or(reason, r.absent(), r.pendingReason(true)))
 	of.Append(b)
 	b.Text("state/quality").Append(string(sdk.ExactIf(reason == "")))
 	lost := sdk.ExactIf(reason == "")
