@@ -41,6 +41,8 @@ type Port struct {
 
 	lostBefore uint64 // frames that earlier sockets lost; guarded by mu
 
+	unopened string // why the socket could not be opened again, as logged; used by the goroutine that receives
+
 	splitter rawlink.Splitter // used by the goroutine that receives
 
 	refusing sync.Mutex       // held to use the next two; taken after mu
@@ -83,7 +85,7 @@ func Open(sw *softswitch.Switch, number uint32, cfg Config) (*Port, error) {
 		return nil, err
 	}
 	if !up {
-		p.log.Warn("the interface is down or has no carrier; no packets pass until it is up")
+		p.log.Warn(logDown)
 	}
 	go p.receive()
 	return p, nil
@@ -229,26 +231,37 @@ func (p *Port) receiveFrame(frame []byte) {
 	p.sw.Inject(p.number, frame, p.sw.Now())
 }
 
+const logDown = "the interface is down or has no carrier; no packets pass until it is up"
+
 // follow takes the port down and up with its interface. A socket that failed, as it
 // does when its interface goes down, is replaced as soon as the interface is up.
 func (p *Port) follow(failed error) {
-	up, err := p.linkUp()
-	if failed != nil || err != nil {
+	up, gone := p.linkUp()
+	if failed != nil || gone != nil {
 		p.mu.Lock()
 		p.closeSocket()
 		p.mu.Unlock()
 	}
 	if up && p.sock == nil {
 		p.mu.Lock()
-		err = p.openSocket()
+		err := p.openSocket()
 		p.mu.Unlock()
-		if err != nil {
+		if err != nil && err.Error() != p.unopened {
+			p.unopened = err.Error()
 			p.log.Warn("port cannot be opened again", "error", err)
 		}
 	}
-	if st, e := p.sw.PortStatus(p.number); e == nil && st.Up != (up && p.sock != nil) {
-		up = up && p.sock != nil
-		p.log.Info("port changed", "up", up)
+	up = up && p.sock != nil
+	if st, e := p.sw.PortStatus(p.number); e == nil && st.Up != up {
+		switch {
+		case up:
+			p.unopened = ""
+			p.log.Info("the port is up again")
+		case gone != nil:
+			p.log.Warn("the interface is gone; no packets pass until there is one of this name", "error", gone)
+		default:
+			p.log.Warn(logDown)
+		}
 		_ = p.sw.SetPortUp(p.number, up) // cannot fail: this goroutine ends before the port is removed
 	}
 }

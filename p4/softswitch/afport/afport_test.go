@@ -431,6 +431,50 @@ func TestLongFramesAreCounted(t *testing.T) {
 	}
 }
 
+// An interface that goes away, and one of another kind that takes its name, are stated once each.
+func TestInterfaceIsReplaced(t *testing.T) {
+	if !testkit.Isolated(t) {
+		return
+	}
+	veth(t, "a")
+	var log testkit.Log
+	sw := forwarder(t)
+	open(t, sw, 1, afport.Config{Interface: "a", Logger: log.Logger()})
+	ip(t, "link del dev a")
+	logged := func(text string) func() bool { return func() bool { return strings.Contains(log.String(), text) } }
+	testkit.Until(t, "a warning that the interface is gone", logged("level=WARN msg=\"the interface is gone"))
+	tun := openTun(t, "a")
+	ip(t, "link set up dev a")
+	testkit.Until(t, "a warning that names the link type", logged("without link-layer headers (link type 0xfffe)"))
+	time.Sleep(500 * time.Millisecond) // five looks at the interface
+	if n := strings.Count(log.String(), "cannot be opened again"); n != 1 {
+		t.Errorf("%d lines:\n%s", n, log.String())
+	}
+	if err := tun.Close(); err != nil {
+		t.Fatal(err)
+	}
+	veth(t, "a")
+	testkit.Until(t, "the port is up again", logged("level=INFO msg=\"the port is up again"))
+}
+
+// openTun makes a tun device, which has a carrier until the file is closed.
+func openTun(t *testing.T, name string) *os.File {
+	t.Helper()
+	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Skip(err)
+	}
+	r, err := unix.NewIfreq(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.SetUint16(unix.IFF_TUN | unix.IFF_NO_PI)
+	if err := unix.IoctlIfreq(fd, unix.TUNSETIFF, r); err != nil {
+		t.Fatal(err)
+	}
+	return os.NewFile(uintptr(fd), name)
+}
+
 // An interface that is down at the start is used, with a warning.
 func TestInterfaceIsDown(t *testing.T) {
 	if !testkit.Isolated(t) {
