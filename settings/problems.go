@@ -5,8 +5,10 @@ package settings
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -87,9 +89,43 @@ func (ps Problems) Err() error {
 
 // Source is the text that problems refer to.
 type Source struct {
-	file  string
-	lines []string
+	file      string
+	lines     []string
+	variables map[string]string // names of environment variables whose values are in the text, by value
 }
+
+// Variable notes an environment variable that the text uses. Messages show its name for its value.
+func (s *Source) Variable(name, value string) {
+	if len(value) < shortestSecret {
+		return // it would be found inside many words
+	}
+	if s.variables == nil {
+		s.variables = map[string]string{}
+	}
+	s.variables[value] = name
+}
+
+// shortestSecret is the number of bytes from which on the value of a variable is hidden.
+const shortestSecret = 4
+
+// hide replaces values of environment variables in the quoted parts of a message by the variables'
+// names. Long values come first, because one may contain another.
+func (s *Source) hide(message string) string {
+	values := slices.SortedFunc(maps.Keys(s.variables), func(a, b string) int {
+		return cmp.Or(cmp.Compare(len(b), len(a)), cmp.Compare(a, b))
+	})
+	var replace []string
+	for _, value := range values {
+		quoted := strconv.Quote(value)
+		replace = append(replace, quoted[1:len(quoted)-1], "${"+s.variables[value]+"}")
+	}
+	if replace == nil {
+		return message
+	}
+	return quotedText.ReplaceAllStringFunc(message, strings.NewReplacer(replace...).Replace)
+}
+
+var quotedText = regexp.MustCompile(`"(?:[^"\\]|\\.)*"`)
 
 // Report collects the problems of a source.
 type Report struct {
@@ -99,7 +135,7 @@ type Report struct {
 
 // NewReport returns a report without problems on the text of a file.
 func NewReport(file string, text []byte) *Report {
-	return &Report{Source: &Source{file, strings.Split(string(text), "\n")}}
+	return &Report{Source: &Source{file: file, lines: strings.Split(string(text), "\n")}}
 }
 
 // Add adds a problem.
@@ -122,7 +158,7 @@ func (r *Report) Err() error {
 
 // problem locates a message in the source.
 func (s *Source) problem(at Position, path, message string) Problem {
-	p := Problem{Position: at, Path: path, Message: message}
+	p := Problem{Position: at, Path: path, Message: s.hide(message)}
 	p.File = s.file
 	if at.Line > 0 && at.Line <= len(s.lines) && public(path, message) {
 		line := []rune(strings.TrimRight(s.lines[at.Line-1], "\r"))

@@ -464,6 +464,7 @@ func TestTLSClient(t *testing.T) {
 // written at a secret's key or a secret at another key.
 func TestMessagesHideSecrets(t *testing.T) {
 	const secret = "Hunter2"
+	const devices = "devices: [{name: a, address: 'a:1', device-id: 1}]\n"
 	output := "outputs:\n  - type: influxdb\n    url: http://127.0.0.1:1\n    token: %s\n"
 	for name, text := range map[string]string{
 		"alias":               fmt.Sprintf(output, "*Hunter2"),
@@ -508,9 +509,14 @@ func TestMessagesHideSecrets(t *testing.T) {
 		"as a list":           "devices: Hunter2\n",
 		"variable as number":  "devices: [{name: a, address: 'a:1', device-id: '${SECRET}'}]\n",
 		"variable as address": "devices: [{name: a, address: '${SECRET}', device-id: 1}]\n",
-		"variable as time":    "epoch: {interval: '${SECRET}'}\n",
-		"tabs":                "outputs:\n\t- token: Hunter2\n",
-		"indentation":         fmt.Sprintf(output, "a") + "   Hunter2\n",
+		"variable as name": "devices: [{name: '${SECRET}', address: 'a:1'}, {name: '${SECRET}', address: 'b:1'}]\n" +
+			"name: '-'\n",
+		"variable in a port":   devices + "links: [{from: '${SECRET}/1', to: 'a/1'}]\n",
+		"variable as a device": devices + "plugins: {instances: [{plugin: x, devices: ['${SECRET}']}]}\n",
+		"variable given twice": devices + "hosts: [{name: h, port: a/1, mac: '${SECRET}'}, {name: h, port: a/1}]\n",
+		"variable as time":     "epoch: {interval: '${SECRET}'}\n",
+		"tabs":                 "outputs:\n\t- token: Hunter2\n",
+		"indentation":          fmt.Sprintf(output, "a") + "   Hunter2\n",
 	} {
 		_, err := config.ParseEnv("n.yaml", []byte(text), func(name string) (string, bool) {
 			return secret, name == "SECRET"

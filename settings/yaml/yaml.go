@@ -382,7 +382,11 @@ func (t *tree) scalar(out *settings.Node, n ast.Node, path string) {
 	if _, ok := out.Value.(float64); ok {
 		return
 	}
-	text, err := expand(out.Text, t.env)
+	text, err := expand(out.Text, func(name string) (string, bool) {
+		value, ok := t.env(name)
+		t.Variable(name, value)
+		return value, ok
+	})
 	if err != nil {
 		t.Add(out.Position, path, "%s", err)
 		return
