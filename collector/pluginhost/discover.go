@@ -26,7 +26,7 @@ const FilePrefix = "netsketch-plugin-"
 // Candidate is a file that may run as a plugin.
 type Candidate struct {
 	Name string // file name without FilePrefix
-	Path string // absolute, symbolic links resolved
+	Path string // absolute, with symbolic links as they are
 }
 
 // Rejection is a file that must not run as a plugin.
@@ -47,6 +47,10 @@ func Discover(dir string) ([]Candidate, []Rejection, error) {
 }
 
 func discover(dir string) (found []Candidate, rejected []Rejection, err error) {
+	named, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, nil, err
+	}
 	root, err := absolute(dir)
 	if err != nil {
 		return nil, nil, err
@@ -71,7 +75,7 @@ func discover(dir string) (found []Candidate, rejected []Rejection, err error) {
 			rejected = append(rejected, Rejection{Path: path, Err: err})
 			continue
 		}
-		found = append(found, Candidate{Name: fileName(entry.Name()), Path: resolved})
+		found = append(found, Candidate{Name: fileName(entry.Name()), Path: filepath.Join(named, entry.Name())})
 	}
 	slices.SortStableFunc(found, func(a, b Candidate) int { return strings.Compare(a.Name, b.Name) })
 	return found, rejected, nil

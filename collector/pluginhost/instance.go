@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -58,7 +59,7 @@ func (h *Host) Start(ctx context.Context, spec Spec) (*Instance, error) {
 		return nil, &StartError{Name: name, Path: spec.Path, Err: err}
 	}
 	defer h.leave()
-	path, err := absolute(spec.Path)
+	path, err := filepath.Abs(spec.Path) // each start follows the symbolic links, which may have changed
 	if err != nil {
 		return nil, &StartError{Name: name, Path: spec.Path, Err: err}
 	}

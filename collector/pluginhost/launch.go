@@ -51,6 +51,11 @@ func (h *Host) launch(ctx context.Context, l launch) (*session, error) {
 		return &StartError{Name: l.name, Path: l.path, Err: err, Output: l.logs.stderrTail()}
 	}
 	l.logs.reset()
+	path, err := absolute(l.path)
+	if err != nil {
+		return nil, fail(err)
+	}
+	l.path = path
 	if l.attach {
 		s, err := h.attach(ctx, l)
 		if err != nil {

@@ -414,6 +414,50 @@ func TestReplacedBinary(t *testing.T) {
 	}
 }
 
+// A directory behind a symbolic link that leads to another directory is a replaced file, and a
+// plugin starts from there when the directory of before is gone.
+func TestReplacedDirectory(t *testing.T) {
+	h := newHost(t, Options{Backoff: Backoff{Base: time.Millisecond, Max: 10 * time.Millisecond}})
+	before, after := pluginDir(t, "good"), pluginDir(t, "good")
+	copied := filepath.Join(after, testPrefix+"good") // pluginDir's files are links to one file
+	program, err := os.ReadFile(copied)
+	if err != nil {
+		t.Fatal(err)
+	}
+	link := filepath.Join(t.TempDir(), "plugins")
+	if err := errors.Join(os.Remove(copied), os.WriteFile(copied, program, 0o755), os.Symlink(before, link)); err != nil {
+		t.Fatal(err)
+	}
+	path, err := Find(link, "test-good")
+	if err != nil {
+		t.Fatal(err)
+	}
+	inst, err := h.Start(t.Context(), Spec{Path: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if inst.Replaced(0) {
+		t.Error("the file is taken for another one")
+	}
+	if err := errors.Join(os.Symlink(after, link+"-new"), os.Rename(link+"-new", link)); err != nil {
+		t.Fatal(err)
+	}
+	if !inst.Replaced(0) {
+		t.Error("the file in the other directory is taken for the same")
+	}
+	pid := inst.Status().PID
+	if err := errors.Join(os.RemoveAll(before), testkit.Signal(pid, syscall.SIGKILL)); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Until(t, "a process from the other directory", func() bool {
+		st := inst.Status()
+		return st.PID != 0 && st.PID != pid && st.State == StateRunning
+	})
+	if inst.Replaced(0) {
+		t.Error("the file that runs is taken for an older one")
+	}
+}
+
 // If the file is replaced while the system starts it, the checksum is that of the file that runs.
 func TestReplacedDuringStart(t *testing.T) {
 	confiner, _ := newConfiner()
