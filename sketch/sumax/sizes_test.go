@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"errors"
 	"math"
+	"slices"
 	"testing"
 
 	"github.com/netsketch/netsketch/internal/test/zipf"
@@ -83,6 +84,9 @@ func TestNoSizesEdges(t *testing.T) {
 	s.Record(key, Packet{Delay: 11, At: 9})
 	if n, _ := s.Query(key); n != math.MaxUint32 {
 		t.Errorf("at the limit: %d", n)
+	}
+	if row := s.Row(0); slices.Max(row) != math.MaxUint32 {
+		t.Errorf("cells of a row at the limit: %d", row)
 	}
 	if d, _ := s.Delays(nil, key); len(d) != 2 || d[0] != math.MaxUint32-1 || d[1] != 2 {
 		t.Errorf("delays: %v", d)
