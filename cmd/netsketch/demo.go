@@ -82,6 +82,8 @@ The exit code is 0 only if all epochs are complete.`,
 			switch {
 			case f.iface != "":
 				run = runLive
+			case cmd.Flags().Changed("interface"):
+				return errors.New("--interface is empty: name an interface, as ip link shows it")
 			case len(f.sweep) > 0 || cmd.Flags().Changed("seeds"):
 				run = runSweep
 			case f.rows != "" || f.charts != "":

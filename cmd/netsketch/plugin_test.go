@@ -135,6 +135,7 @@ func TestMisspelledNames(t *testing.T) {
 		"plugin describe unvmon --plugins " + plugins:     `did you mean "univmon"?`,
 		"yang show netsketch-univmn --plugins " + plugins: `did you mean "netsketch-univmon"?`,
 		"demo --scenaro x":           "unknown flag: --scenaro; did you mean --scenario?",
+		"demo --interface=":          "--interface is empty: name an interface",
 		"demo my.yaml":               `give a scenario with --scenario FILE`,
 		"demo --qqqqqqqqqqqqq":       "unknown flag: --qqqqqqqqqqqqq; see netsketch demo --help",
 		"plugin list --plugin x":     "did you mean --plugins?",

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -157,6 +158,12 @@ func parsePorts(args []string) ([]portSpec, error) {
 		if p.iface, ok = strings.CutPrefix(what, "@"); !ok {
 			p.iface = ""
 			p.in, p.out, _ = strings.Cut(what, ",")
+		}
+		for _, q := range out {
+			if p.iface != "" && p.iface == q.iface || p.out == q.out && p.out != "" && p.out != os.DevNull {
+				return nil, fmt.Errorf("--port %q: port %d has %s already; each port needs its own", a, q.number,
+					cmp.Or(p.iface, p.out))
+			}
 		}
 		out = append(out, p)
 	}

@@ -345,6 +345,8 @@ func TestSwitchRefuses(t *testing.T) {
 		{"--port one=" + in, `--port "one=`},
 		{"--port 1=" + filepath.Join(dir, "none.pcap"), "none.pcap: no such file"},
 		{"--port 1=" + in + " --port 1=" + in, "port 1: already exists"},
+		{"--port 1=@lo --port 2=@lo", `--port "2=@lo": port 1 has lo already`},
+		{"--port 1=a,out --port 2=b,out", `--port "2=b,out": port 1 has out already`},
 		{"--port 255=" + in, "not the CPU port"},
 		{"--program forwarding --json " + notJSON, "exclude each other"},
 		{"--program missing", "forwarding, lightguardian, omnimon, sketchint, sketchint-edge, univmon"},

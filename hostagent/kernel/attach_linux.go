@@ -87,7 +87,9 @@ func (a *Attachment) Set(prepare func() error, hooks ...Hook) error {
 	}
 	index, err := a.watch.index(a.cfg.Interface)
 	if err == nil {
-		err = rawlink.CheckEthernet(a.cfg.Interface)
+		if err = rawlink.CheckEthernet(a.cfg.Interface); err != nil {
+			err = fmt.Errorf("interface %s: %w", a.cfg.Interface, err)
+		}
 	}
 	if err != nil && len(a.hooks) == 0 {
 		return err

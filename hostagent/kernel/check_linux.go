@@ -58,7 +58,9 @@ func (c *Config) Check(r Requirements) (warnings []string, err error) {
 	if i.Flags&net.FlagUp == 0 {
 		warnings = append(warnings, fmt.Sprintf("interface %s is down", i.Name))
 	}
-	errs = append(errs, rawlink.CheckEthernet(i.Name))
+	if err := rawlink.CheckEthernet(i.Name); err != nil {
+		errs = append(errs, fmt.Errorf("interface %s: %w", i.Name, err))
+	}
 	if r.Interface != nil {
 		more, err := r.Interface(i)
 		warnings, errs = append(warnings, more...), append(errs, err)

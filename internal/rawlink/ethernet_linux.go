@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// CheckEthernet returns an error if the frames of an interface do not begin with an Ethernet
-// header.
+// CheckEthernet returns an error, which does not name the interface, if the frames of an interface
+// do not begin with an Ethernet header.
 func CheckEthernet(name string) error {
 	s, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -23,24 +23,23 @@ func CheckEthernet(name string) error {
 	if err != nil {
 		return fmt.Errorf("link type: %w", err)
 	}
-	return refusal(name, r.Uint16())
+	return refusal(r.Uint16())
 }
 
 // refusal returns an error if an interface has a link type without Ethernet headers.
-func refusal(name string, kind uint16) error {
+func refusal(kind uint16) error {
 	switch kind {
 	case unix.ARPHRD_ETHER, unix.ARPHRD_LOOPBACK:
 		return nil
 	case unix.ARPHRD_NONE:
-		return fmt.Errorf("interface %s has packets without link-layer headers (link type %#x), as WireGuard and tun "+
-			"devices have; expected Ethernet: name the interface that carries the tunnel's packets", name, kind)
+		return fmt.Errorf("packets without link-layer headers (link type %#x), as WireGuard and tun devices have; "+
+			"expected Ethernet: name the interface that carries the tunnel's packets", kind)
 	default:
 		kindName := linkKinds[kind]
 		if kindName == "" {
 			kindName = "not known"
 		}
-		return fmt.Errorf("interface %s has link type %d (%s); expected Ethernet (%d)", name, kind, kindName,
-			unix.ARPHRD_ETHER)
+		return fmt.Errorf("link type %d (%s); expected Ethernet (%d)", kind, kindName, unix.ARPHRD_ETHER)
 	}
 }
 

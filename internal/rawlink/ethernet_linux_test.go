@@ -63,7 +63,7 @@ func TestLinkKinds(t *testing.T) {
 		769: "(IPv6 tunnel)", 776: "(SIT)", 778: "(GRE)", 823: "(GRE over IPv6)", 280: "(CAN)", 824: "(netlink)",
 		32: "(InfiniBand)", 519: "(raw IP)", 803: "(802.11 monitor)", 9999: "link type 9999 (not known)",
 		0xfffe: "without link-layer headers"} {
-		if err := refusal("x", kind); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+		if err := refusal(kind); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%d: %v, want %q", kind, err, want)
 		}
 	}

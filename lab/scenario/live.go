@@ -66,6 +66,7 @@ type LiveEpoch struct {
 	EpochScore
 	Frames  uint64       `json:"frames"`            // frames received since the epoch before, IP or not
 	Lost    uint64       `json:"frames_lost"`       // frames that the kernel dropped before they were read
+	Down    bool         `json:"interface_down"`    // the interface was down or gone in a part of the epoch
 	Results score.Tables `json:"results,omitempty"` // UnivMon's, by list and view
 }
 
@@ -85,8 +86,10 @@ type Live struct {
 	outDone chan error
 	stopOut context.CancelFunc
 	client  *gnmiread.Client
-	before  afport.Stats // at the end of the epoch before
-	whole   bool         // whether all epochs so far are whole
+	before  afport.Stats  // at the end of the epoch before
+	changed time.Duration // when the interface last went up or down before that
+	downs   int           // epochs in which the interface was down
+	whole   bool          // whether all epochs so far are whole
 	report  LiveReport
 }
 
@@ -102,7 +105,7 @@ func OpenLive(ctx context.Context, o LiveOptions) (l *Live, err error) {
 		}
 	}()
 	l.sw = softswitch.New(softswitch.Config{Name: o.Interface, Parallel: runtime.NumCPU(), Logger: o.Logger})
-	l.port, err = afport.Open(l.sw, 1, afport.Config{Interface: o.Interface, Watch: true, Logger: o.Logger})
+	l.port, err = afport.Open(l.sw, livePort, afport.Config{Interface: o.Interface, Watch: true, Logger: o.Logger})
 	if err != nil {
 		l.port = nil
 		if errors.Is(err, os.ErrPermission) {
@@ -111,6 +114,11 @@ func OpenLive(ctx context.Context, o LiveOptions) (l *Live, err error) {
 		}
 		return l, err
 	}
+	port, err := l.sw.PortStatus(livePort)
+	if err != nil {
+		return l, err
+	}
+	l.changed = port.LastChange
 	address, err := l.serve()
 	if err != nil {
 		return l, err
@@ -191,8 +199,10 @@ func (l *Live) config(address string) (*config.Config, error) {
 	return cfg, nil
 }
 
-// liveEpoch is the length of an epoch.
-const liveEpoch = time.Second
+const (
+	liveEpoch = time.Second // length of an epoch
+	livePort  = 1           // port of the switch on the interface
+)
 
 // Address returns where the collector's gNMI server listens.
 func (l *Live) Address() string { return l.report.GNMI }
@@ -208,6 +218,10 @@ func (l *Live) Play(ctx context.Context) (*LiveReport, error) {
 	err := l.play(ctx)
 	if ctx.Err() != nil && (errors.Is(err, context.Canceled) || status.Code(err) == codes.Canceled) {
 		err = nil // the requested end
+	}
+	if err == nil && l.downs > 0 {
+		err = fmt.Errorf("interface %s was down, had no carrier or was gone in %d epochs, whose results are not whole",
+			l.o.Interface, l.downs)
 	}
 	if err != nil {
 		l.report.Error = err.Error()
@@ -256,6 +270,15 @@ func (l *Live) add(ctx context.Context, rep *collector.Report) error {
 	e := LiveEpoch{EpochScore: epochOf(rep, l.o.Logger), Results: results,
 		Frames: now.Received - l.before.Received, Lost: now.Lost + now.Truncated - l.before.Lost - l.before.Truncated}
 	l.before = now
+	port, err := l.sw.PortStatus(livePort)
+	if err != nil {
+		return err
+	}
+	e.Down = !port.Up || port.LastChange != l.changed
+	l.changed = port.LastChange
+	if e.Down {
+		l.downs++
+	}
 	l.whole = l.whole && e.whole()
 	if l.o.Epochs == 0 {
 		l.report.Epochs = nil
@@ -315,6 +338,9 @@ func (r *LiveReport) draw(c score.Canvas) string {
 	c.Printf("epoch %d, ended %s; %d frames\n", e.Epoch, e.End.Format("15:04:05"), e.Frames)
 	if !e.whole() {
 		c.WriteString(c.Red(e.Status+": "+e.reasons()) + "\n")
+	}
+	if e.Down {
+		c.WriteString(c.Red("the interface was down, had no carrier, or was gone: packets of that time are missing") + "\n")
 	}
 	if e.Lost > 0 {
 		c.WriteString(c.Red(fmt.Sprintf("the kernel dropped %d frames, so the counts are too low: this machine is too busy",

@@ -402,7 +402,7 @@ func (r *interval) switchTable() (*table.Table, error) {
 		quality.Append(string(sdk.Estimate))
 		ofPackets.Append(string(r.received()))
 		mean(latency, s.sum, s.packets, true)
-		worst.AppendIf(uint64(s.worst), s.packets > 0)
+		worst.AppendIf(s.worst, s.packets > 0)
 		drops.Append(s.drops)
 		flows.Append(s.inflatedFlows)
 		inflated.Append(s.inflatedPackets)
