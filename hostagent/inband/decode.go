@@ -52,6 +52,7 @@ func (d *Decoder) decode(etherType uint16, ip []byte, truncated bool, p *Packet)
 		fragment = binary.BigEndian.Uint16(ip[6:])&0x3fff != 0
 	}
 	if !d.locate(ip, dscp, p) {
+		packet.SkipMark(&p.IP.Key, ip) // switches insert no INT behind it
 		return Absent
 	}
 	if fragment {

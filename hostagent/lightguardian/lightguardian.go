@@ -93,6 +93,7 @@ func (r *Role) Out(frames []*packet.Frame) {
 		switch {
 		case !flows:
 		case ip.Parse(link.Type, frame[link.TypeAt+2:]) == nil:
+			packet.SkipMark(&ip.Key, frame[link.TypeAt+2:])
 			b.packet(&ip.Key, false, now)
 		default:
 			b.Counters[wire.NoFlow]++
@@ -124,6 +125,7 @@ func (r *Role) In(frames []*packet.Frame) {
 		if flows {
 			if ip.Parse(link.Type, frame[start:]) == nil {
 				key = &ip.Key
+				packet.SkipMark(key, frame[start:])
 				b.packet(key, true, now)
 			} else {
 				b.Counters[wire.NoFlow]++

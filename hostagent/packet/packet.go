@@ -48,6 +48,12 @@ var (
 	ErrLength    = errors.New("invalid IP header length or total length")
 )
 
+// OmniMon's option of IPv6 (docs/omnimon-p4.md), and how many bytes its fields have.
+const (
+	optionMark          = 0x3e
+	leastMark, mostMark = 8, 30
+)
+
 const (
 	macs    = 12 // bytes before the first EtherType
 	maxTags = 2
@@ -175,6 +181,32 @@ func (p *IP) parseIPv6(b []byte) error {
 		b = b[8:]
 	}
 	return p.parseTransport(b, later)
+}
+
+// SkipMark replaces the flow of an IPv6 packet that has OmniMon's option right behind the fixed
+// header by the flow behind the option, which is that of the packet as its host sent it. k is what
+// IP.Parse read of the packet b. A packet that ends early keeps its flow.
+func SkipMark(k *flow.Key, b []byte) {
+	if !k.V6 || k.Proto != protocolDestinations || len(b) < ipv6+16 {
+		return
+	}
+	option := b[ipv6:]
+	fields, size, proto, later := int(option[3]), 8*(int(option[1])+1), option[0], false
+	if option[2] != optionMark || fields < leastMark || fields > mostMark || size != (4+fields+7)&^7 ||
+		len(option) < size+8 {
+		return
+	}
+	b = option[size:]
+	if proto == protocolFragment {
+		proto, later, b = b[0], binary.BigEndian.Uint16(b[2:])&0xfff8 != 0, b[8:]
+	}
+	if !later && (proto == ProtocolTCP || proto == ProtocolUDP) {
+		if len(b) < udp {
+			return
+		}
+		k.SrcPort, k.DstPort = binary.BigEndian.Uint16(b), binary.BigEndian.Uint16(b[2:])
+	}
+	k.Proto = proto
 }
 
 // parseTransport parses the ports, and the flags of TCP. A later fragment has neither.

@@ -12,8 +12,9 @@
 //	shorten       at TC: removes bytes in front of the payload
 //	parse_link    elsewhere: the EtherType and the offset of the IP header, behind VLAN tags
 //	parse_ip      elsewhere: what parse reads, of an IP packet
+//	skip_mark     then: the flow behind OmniMon's option of IPv6
 //
-// The last two read through pointers: data and end are those of the context of XDP or TC, or of the
+// The last three read through pointers: data and end are those of the context of XDP or TC, or of the
 // memory of a map. All offsets and fields are in host order; only addresses in keys are in network
 // order. Offsets in struct headers are from the begin of the IP header.
 
@@ -197,6 +198,35 @@ inline u32 parse_ip(const u8 *b, const void *end, u16 type, u32 most, struct hea
 	h->flags = b[13];
 	h->window = load16(b + 14);
 	return PARSED;
+}
+
+// skip_mark replaces the flow of an IPv6 packet that has OmniMon's option right behind the fixed
+// header by the flow behind the option, which is that of the packet as its host sent it. key is what
+// parse_ip read of the packet at b. A packet that ends early keeps its flow.
+inline void skip_mark(const u8 *b, const void *end, struct key *k) {
+	enum { HEADER = 40, MARK = 0x3e, LEAST = 8, MOST = 30 }; // bytes of the fields in the option
+	if (!k->v6 || k->proto != DESTINATIONS || (void *)b + HEADER + 16 > end)
+		return;
+	u32 fields = b[HEADER + 3], size = 8 * (b[HEADER + 1] + 1u);
+	u8 proto = b[HEADER];
+	bool later = false;
+	if (b[HEADER + 2] != MARK || fields < LEAST || fields > MOST || size != ((4 + fields + 7) & ~7u))
+		return;
+	b += HEADER + (size & 63);
+	if ((void *)b + 8 > end)
+		return;
+	if (proto == FRAGMENT) {
+		proto = b[0];
+		later = load16(b + 2) & 0xfff8;
+		b += 8;
+	}
+	if (!later && (proto == TCP || proto == UDP)) {
+		if ((void *)b + 8 > end)
+			return;
+		k->sport = load16(b);
+		k->dport = load16(b + 2);
+	}
+	k->proto = proto;
 }
 
 // parse reads the headers of a packet at TC and returns a result of parse_ip. At most two VLAN tags

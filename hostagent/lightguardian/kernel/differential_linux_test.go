@@ -19,6 +19,8 @@ import (
 	"github.com/netsketch/netsketch/hostagent/epoch"
 	"github.com/netsketch/netsketch/hostagent/lightguardian"
 	"github.com/netsketch/netsketch/hostagent/lightguardian/wire"
+	"github.com/netsketch/netsketch/hostagent/omnimon/header"
+	omnimon "github.com/netsketch/netsketch/hostagent/omnimon/wire"
 	"github.com/netsketch/netsketch/hostagent/packet"
 	"github.com/netsketch/netsketch/hostagent/role"
 	"github.com/netsketch/netsketch/internal/test/kerneltest"
@@ -245,6 +247,17 @@ func (r traffic) segment(protocol byte, mark bool) []byte {
 	return append(header, body...)
 }
 
+// marked inserts OmniMon's option, of any size, into an IPv6 packet.
+func (r traffic) marked(frame []byte) []byte {
+	f := packet.NewFrame(frame)
+	layout := header.Layout{Carrier: omnimon.CarrierOption, EtherType: header.DefaultEtherType,
+		Slots: 1 + r.IntN(header.MaxSlots), Differences: r.IntN(1 + header.MaxDifferences)}
+	if link, err := packet.ParseLink(frame); err == nil && link.Type == packet.EtherTypeIPv6 {
+		layout.Insert(f, link, &header.Header{Epoch: uint16(r.Uint32()), HostIndex: uint32(r.IntN(1 << 24))})
+	}
+	return f.Bytes()
+}
+
 func (r traffic) frame() []byte {
 	link := r.bytes(12)
 	for range max(0, r.IntN(8)-4) {
@@ -287,6 +300,9 @@ func (r traffic) frame() []byte {
 		}
 		copy(ip[12:], []byte{10, 0, 0, byte(r.IntN(3)), 10, 0, 1, 1})
 		f = slices.Concat(link, []byte{8, 0}, ip, segment)
+	}
+	if r.IntN(4) == 0 {
+		f = r.marked(f)
 	}
 	switch r.IntN(12) {
 	case 0:

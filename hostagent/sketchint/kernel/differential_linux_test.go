@@ -24,6 +24,8 @@ import (
 
 	"github.com/netsketch/netsketch/hostagent/epoch"
 	"github.com/netsketch/netsketch/hostagent/inband"
+	"github.com/netsketch/netsketch/hostagent/omnimon/header"
+	omnimon "github.com/netsketch/netsketch/hostagent/omnimon/wire"
 	"github.com/netsketch/netsketch/hostagent/packet"
 	"github.com/netsketch/netsketch/hostagent/role"
 	"github.com/netsketch/netsketch/hostagent/sketchint"
@@ -368,6 +370,9 @@ func (r *traffic) frame(number int) []byte {
 			f = slices.Concat(f[:12], []byte{0x81, 0, 0, 5}, f[12:])
 		}
 	}
+	if r.IntN(4) == 0 {
+		f = r.marked(f)
+	}
 	if r.IntN(r.damage) != 0 {
 		return f
 	}
@@ -383,6 +388,17 @@ func (r *traffic) frame(number int) []byte {
 		f[at] ^= 1 << r.IntN(8)
 	}
 	return f
+}
+
+// marked inserts OmniMon's option, of any size, into an IPv6 packet.
+func (r *traffic) marked(frame []byte) []byte {
+	f := packet.NewFrame(frame)
+	layout := header.Layout{Carrier: omnimon.CarrierOption, EtherType: header.DefaultEtherType,
+		Slots: 1 + r.IntN(header.MaxSlots), Differences: r.IntN(1 + header.MaxDifferences)}
+	if link, err := packet.ParseLink(frame); err == nil && link.Type == packet.EtherTypeIPv6 {
+		layout.Insert(f, link, &header.Header{Epoch: uint16(r.Uint32()), HostIndex: uint32(r.IntN(1 << 24))})
+	}
+	return f.Bytes()
 }
 
 // TestSameAsGo: random packets of all carriers that the kernel reads, whole and damaged, give the

@@ -205,6 +205,22 @@ part int count(u32 group, u32 packets, u32 sent) {
 	return 1;
 }
 
+// skip_option calls skip_mark. All bytes that it reads are in one piece of memory then.
+inline void skip_option(struct __sk_buff *skb, u32 ip, struct key *k) {
+	enum { LONGEST = 14 + 2 * 4 + 40 + 40 + 8 + 8 }; // with a fragment header and ports
+	if (!k->v6 || k->proto != DESTINATIONS)
+		return;
+	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
+	u32 want = skb->len < LONGEST ? skb->len : LONGEST;
+	if (data + LONGEST > end) {
+		if (bpf_skb_pull_data(skb, want))
+			return;
+		data = (void *)(long)skb->data;
+		end = (void *)(long)skb->data_end;
+	}
+	skip_mark(data + (ip & 31), end, k);
+}
+
 // read counts a packet as the segments that it is on the wire, and returns whether it is IP.
 inline bool read(struct __sk_buff *skb, struct scratch *s, struct counts *n, struct headers *h, u32 group, bool sent,
 		 u32 limit) {
@@ -218,6 +234,7 @@ inline bool read(struct __sk_buff *skb, struct scratch *s, struct counts *n, str
 			n->counters[NO_FLOW] += packets;
 	} else if (limit) {
 		s->key = h->key;
+		skip_option(skb, h->ip, &s->key);
 		s->keyed = count(group, packets, sent);
 	}
 	return result == PARSED;

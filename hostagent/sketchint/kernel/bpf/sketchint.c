@@ -763,8 +763,10 @@ part int decode(void) {
 	p->length = h.length;
 	p->l4 = p->ip + (h.fragment && h.key.v6 ? 40 : h.l4);
 	bool more = false;
-	if (!locate(s, p, h.dscp, h.tcp, have < FRONT ? have : FRONT, &more))
+	if (!locate(s, p, h.dscp, h.tcp, have < FRONT ? have : FRONT, &more)) {
+		skip_mark(s->bytes + (p->ip & 31), end, &p->key); // switches insert no INT behind it
 		return more ? MORE : ABSENT;
+	}
 	if (h.fragment)
 		return FRAGMENTED;
 	u32 problem = p->carrier >= CARRIER_GRE ? tunnel() : int_headers(s, p, length);
