@@ -64,7 +64,7 @@ func (s *sample) sketchint(n uint64) {
 	one("path-changes/path-change", "flow", "", m{"node": "leaf1", "previous-path": path, "path": "leaf1 spine2 leaf2"})
 	one("node-summaries/node-summary", "node dimension", "entropy", nil)
 	one("distributions/range", "node lower", "flows", nil)
-	one("switches/switch", "node", "latency-avg latency-max inflated-packets drops", nil)
+	one("switches/switch", "node", "latency-avg latency-max inflated-packets dropped-packets", nil)
 	one("queues/queue", "node queue", "occupancy-avg", nil)
 	one("hosts/host", "node", "packets with-int mtu-exceeded", m{"status": "COMPLETE", "problem": "3 heavy-full"})
 	one("faults/fault", "node address problem", "packets", m{"address": "10.0.0.9", "problem": "truncated"})
