@@ -169,6 +169,10 @@ func (p *plugin) query(ctx context.Context, row sdk.RowKey) (*store.View, error)
 	if err == nil {
 		err = p.validate(tables)
 	}
+	if errors.Is(err, pluginhost.ErrInvalidResults) {
+		p.c.log.Warn("plugin replies to a query with invalid rows", "plugin", p.name, "list", row.List, "keys", row.Keys,
+			"error", err)
+	}
 	if err != nil {
 		return nil, err
 	}

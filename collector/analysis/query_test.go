@@ -103,7 +103,7 @@ func TestQueryErrors(t *testing.T) {
 		query        func(context.Context, sdk.RowKey) ([]sdk.TableResult, uint64, error)
 		want         error
 		code         codes.Code
-		text         string
+		text, log    string
 	}{
 		"no publisher": {
 			list: "/netsketch-collector:collector/devices/device", keys: map[string]string{"node": "s1"},
@@ -128,15 +128,16 @@ func TestQueryErrors(t *testing.T) {
 			want:  pluginhost.ErrRefused, code: codes.FailedPrecondition, text: "flow is not an address",
 		},
 		"invalid": {query: answer(nil, pluginhost.ErrInvalidResults), want: pluginhost.ErrInvalidResults,
-			code: codes.Internal},
+			code: codes.Internal, log: "invalid rows"},
 		"not a number": {
 			query: answer([]sdk.TableResult{summary(math.NaN())}, nil), want: pluginhost.ErrInvalidResults,
 			code: codes.Internal, text: "plugin fake: plugin sent invalid results: yang: " + nanSummary,
+			log: "invalid rows",
 		},
 		"no row": {query: answer(nil, nil), want: ErrNoRow, code: codes.NotFound},
 		"another row": {
 			query: answer([]sdk.TableResult{flowTable(t, listFlows, "10.0.0.9")}, nil), want: ErrNoRow,
-			code: codes.NotFound,
+			code: codes.NotFound, log: "other rows",
 		},
 		"deadline": {query: func(ctx context.Context, _ sdk.RowKey) ([]sdk.TableResult, uint64, error) {
 			<-ctx.Done()
@@ -165,6 +166,10 @@ func TestQueryErrors(t *testing.T) {
 			}
 			if code := status.Code(err); code != test.code || !strings.Contains(err.Error(), test.text) {
 				t.Errorf("code %v, want %v; error %v, want %q in it", code, test.code, err, test.text)
+			}
+			_, logged, _ := strings.Cut(r.log.String(), "plugin replies to a query with ")
+			if logged, _, _ = strings.Cut(logged, `" plugin=fake`); logged != test.log {
+				t.Errorf("logged %q, want %q; the log is\n%s", logged, test.log, r.log)
 			}
 		})
 	}
