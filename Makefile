@@ -47,12 +47,13 @@ demo: build ## an emulated network, the collector and UnivMon, live (DEMO_FLAGS=
 	$(BIN)/netsketch demo $(DEMO_FLAGS)
 
 # A busy machine may need long. vet is a part of lint. The packages with the longest tests come first:
-# go test begins packages in their order, and otherwise one of them runs alone at the end.
+# go test begins packages in their order, and otherwise one of them runs alone at the end. GOGC lets
+# the heap of a test grow to five times what it needs; GOMEMLIMIT bounds that.
 TESTFLAGS := -timeout 60m -vet=off
 LONGEST   := ./lab/scenario ./collector ./lab/findings ./sketch/universal
 test: build ## all tests but test-influxdb and test-figures
 	@tested=$$($(GO) list -find -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' ./...); \
-	NETSKETCH_BIN=$(BIN) $(COMPILE) test $(TESTFLAGS) $(LONGEST) $$tested
+	NETSKETCH_BIN=$(BIN) GOMEMLIMIT=3GiB $(COMPILE) test $(TESTFLAGS) $(LONGEST) $$tested
 	@for d in $(EXAMPLES); do (cd $$d && $(COMPILE) test $(TESTFLAGS) ./...) || exit 1; done
 
 lint: $(GOLANGCI) ## static checks, formatting, imports between components, line lengths
