@@ -7,7 +7,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"path/filepath"
 	"slices"
+	"strings"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
@@ -53,10 +55,13 @@ func pluginCommand() *cobra.Command {
 		},
 	}, &cobra.Command{
 		Use:     "describe NAME",
-		Short:   "Print a plugin's description as JSON",
-		Example: "  netsketch plugin describe univmon",
+		Short:   "Print the description of a plugin, by its name or the path of its binary, as JSON",
+		Example: "  netsketch plugin describe univmon\n  netsketch plugin describe ./netsketch-plugin-porttop",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if at, file := filepath.Split(args[0]); at != "" {
+				dir, args[0] = at, strings.TrimPrefix(file, pluginhost.FilePrefix)
+			}
 			from, entries, err := catalog(cmd.Context(), dir)
 			if err != nil {
 				return err

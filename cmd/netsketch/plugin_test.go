@@ -104,6 +104,10 @@ func TestPluginCheck(t *testing.T) {
 	if out, err = command(t, "", "plugin", "check", hello); err != nil || !strings.Contains(out, "an epoch without data") {
 		t.Errorf("%v:\n%s", err, out)
 	}
+	out, err = command(t, "", "plugin", "describe", hello)
+	if err != nil || !strings.Contains(out, `"name": "hello"`) {
+		t.Errorf("plugin describe %s: %v:\n%s", hello, err, out)
+	}
 	script := filepath.Join(dir, "netsketch-plugin-script")
 	if err := os.WriteFile(script, []byte("#!/bin/sh\nexit 3\n"), 0o755); err != nil {
 		t.Fatal(err)
@@ -117,6 +121,10 @@ func TestPluginCheck(t *testing.T) {
 			!strings.Contains(err.Error(), want) {
 			t.Errorf("plugin check %s: %v, want %q", args, err, want)
 		}
+	}
+	if _, err := command(t, "", "plugin", "describe", script); err == nil ||
+		!strings.Contains(err.Error(), "before the handshake it exited with status 3") {
+		t.Errorf("plugin describe %s: %v", script, err)
 	}
 }
 
