@@ -116,7 +116,11 @@ func (o configCheck) run(ctx context.Context, warn io.Writer, path string) (stri
 						return "", err
 					}
 				}
-				if err := s.Check(ctx, o.plugins); err != nil {
+				missing, err := s.Check(ctx, o.plugins)
+				for _, m := range missing {
+					fmt.Fprintf(warn, "%s: warning: %s\n", path, m)
+				}
+				if err != nil {
 					return "", err
 				}
 			}

@@ -7,12 +7,14 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/netsketch/netsketch/collector"
+	"github.com/netsketch/netsketch/collector/device"
 	"github.com/netsketch/netsketch/collector/pluginhost"
 	"github.com/netsketch/netsketch/collector/schema"
 	"github.com/netsketch/netsketch/hostagent/role/remote"
@@ -20,22 +22,29 @@ import (
 	"github.com/netsketch/netsketch/internal/suggest"
 	"github.com/netsketch/netsketch/lab"
 	"github.com/netsketch/netsketch/lab/scenario/groundtruth"
+	"github.com/netsketch/netsketch/p4/p4rt"
 	"github.com/netsketch/netsketch/yang"
 	"github.com/netsketch/netsketch/yang/table"
 )
 
 // Check reports what Load cannot find: programs that cannot be loaded, agents that cannot be run,
 // plugins that do not start or refuse their configuration, and scoring of what a plugin does not
-// publish. The directory has the plugins that are named without a path.
-func (s *Scenario) Check(ctx context.Context, directory string) error {
+// publish. The directory has the plugins that are named without a path. It returns what plugins
+// miss in the network, too: without it they run, and may have no results.
+func (s *Scenario) Check(ctx context.Context, directory string) (missing []string, _ error) {
 	var errs []error
 	add := func(key string, err error) {
 		if err != nil {
 			errs = append(errs, s.section.Problem(key, err.Error()))
 		}
 	}
-	_, _, err := s.load()
-	add("program", err)
+	programs := map[string]string{"program": s.Program}
+	for name, program := range s.Programs {
+		programs["programs."+name] = program
+	}
+	for _, key := range slices.Sorted(maps.Keys(programs)) {
+		add(key, checkProgram(programs[key]))
+	}
 	for i, name := range s.Agents {
 		if isAgentFile(name) {
 			add(fmt.Sprintf("agents[%d]", i), runnable(s.at(name)))
@@ -43,14 +52,14 @@ func (s *Scenario) Check(ctx context.Context, directory string) error {
 	}
 	host, err := pluginhost.New(pluginhost.Options{Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer func() { _ = host.Close(context.WithoutCancel(ctx)) }()
 	var names []string
 	for i, a := range s.Algorithms {
 		instance, err := instanceOf(a)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		names = append(names, config.Plugin{Plugin: instance.Plugin}.Binary())
 		path := filepath.Join(directory, pluginhost.FilePrefix+instance.Plugin)
@@ -75,7 +84,8 @@ func (s *Scenario) Check(ctx context.Context, directory string) error {
 		errs = append(errs, s.checkPublished(registry.Current(), d.Name))
 	}
 	if errors.Join(errs...) == nil {
-		errs = append(errs, s.checkNetwork(ctx, directory))
+		missing, err = s.checkNetwork(ctx, directory)
+		errs = append(errs, err)
 	}
 	for i, c := range s.Scoring {
 		if !slices.Contains(names, c.Plugin) {
@@ -83,15 +93,24 @@ func (s *Scenario) Check(ctx context.Context, directory string) error {
 				strings.Join(names, ", ")))
 		}
 	}
-	return errors.Join(errs...)
+	return missing, errors.Join(errs...)
+}
+
+// checkProgram returns why a program cannot be loaded or measured.
+func checkProgram(name string) error {
+	p, err := loadProgram(name)
+	if err != nil {
+		return err
+	}
+	return device.CheckProgram(&p4rt.Program{Name: name, P4Info: p.P4Info, DeviceConfig: p.JSON})
 }
 
 // checkNetwork reports what a collector would refuse in the scenario's network, and agents without
-// settings.
-func (s *Scenario) checkNetwork(ctx context.Context, directory string) error {
+// settings. It returns what plugins miss there.
+func (s *Scenario) checkNetwork(ctx context.Context, directory string) (missing []string, _ error) {
 	f, err := s.fabric()
 	if err != nil {
-		return s.section.Problem("topology", err.Error())
+		return nil, s.section.Problem("topology", err.Error())
 	}
 	var switches []lab.Device
 	for i, sw := range f.Switches {
@@ -100,22 +119,22 @@ func (s *Scenario) checkNetwork(ctx context.Context, directory string) error {
 	}
 	cfg, err := s.collectorConfig(f, switches, Options{PluginDir: directory, Listen: "127.0.0.1:0"}, "")
 	if err != nil {
-		return err
+		return nil, err
 	}
 	checked, err := collector.Check(ctx, cfg, collector.Dependencies{Programs: Programs})
 	if err != nil {
-		return s.section.Problem("", "the collector of this network refuses: "+err.Error())
+		return nil, s.section.Problem("", "the collector of this network refuses: "+err.Error())
 	}
 	var names []string
 	for i, name := range s.Agents {
 		if isAgentFile(name) {
 			if name, err = remote.Name(ctx, s.at(name)); err != nil {
-				return s.section.Problem(fmt.Sprintf("agents[%d]", i), err.Error())
+				return nil, s.section.Problem(fmt.Sprintf("agents[%d]", i), err.Error())
 			}
 		}
 		names = append(names, name)
 	}
-	return s.checkRoles(names, checked.HostRoles)
+	return checked.Missing, s.checkRoles(names, checked.HostRoles)
 }
 
 // runnable returns why an agent's program cannot be run.

@@ -51,10 +51,13 @@ func TestOwnProgram(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := s.Check(t.Context(), dir); err != nil {
-			t.Error(err)
+		if missing, err := s.Check(t.Context(), dir); err != nil || len(missing) > 0 {
+			t.Errorf("%s: %v, missing %q", name, err, missing)
 		}
 		checkMistakes(t, file, dir)
+		if name == "scenario.yaml" {
+			checkMisses(t, file, dir)
+		}
 		r, err := Open(t.Context(), s, Options{Virtual: true, PluginDir: dir, Listen: "127.0.0.1:0"})
 		if err != nil {
 			t.Fatal(err)
@@ -90,7 +93,7 @@ func checkMistakes(t *testing.T, file, dir string) {
 	} {
 		s, err := Load(file, change)
 		if err == nil {
-			err = s.Check(t.Context(), dir)
+			_, err = s.Check(t.Context(), dir)
 		}
 		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), file) {
 			t.Errorf("%s: %v: %v, want %q", filepath.Base(file), change, err, want)
@@ -105,7 +108,7 @@ func checkMistakes(t *testing.T, file, dir string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := s.Check(t.Context(), dir); err == nil || !strings.Contains(err.Error(),
+		if _, err := s.Check(t.Context(), dir); err == nil || !strings.Contains(err.Error(),
 			`agents[0]: no plugin has settings for the role "cocosketch" of ./hostagent-cocosketch`) {
 			t.Error(err)
 		}
@@ -113,9 +116,33 @@ func checkMistakes(t *testing.T, file, dir string) {
 	for agent, want := range map[string]string{"./none": "agents[0]: ", "./p4/own.p4": "is not a program",
 		"./netsketch-plugin-cocosketch": "expected a program whose main calls command.Main"} {
 		s.Agents = []string{agent}
-		if err := s.Check(t.Context(), dir); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := s.Check(t.Context(), dir); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("agent %s: %v, want %q", agent, err, want)
 		}
+	}
+}
+
+// checkMisses checks that a plugin that finds no register in the program is reported.
+func checkMisses(t *testing.T, file, dir string) {
+	t.Helper()
+	for _, end := range []string{".json", ".p4info.txtpb"} {
+		text, err := os.ReadFile(filepath.Join(dir, "p4/cocosketch"+end))
+		if err != nil {
+			t.Fatal(err)
+		}
+		text = []byte(strings.ReplaceAll(string(text), "cocosketch_slots", "cocosketch_slot"))
+		if err := os.WriteFile(filepath.Join(dir, "p4/other"+end), text, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s, err := Load(file, Change{"program", "p4/other.json"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	missing, err := s.Check(t.Context(), dir)
+	if err != nil || len(missing) != 1 || !strings.Contains(missing[0], "plugin cocosketch misses @cocosketch_slots") ||
+		!strings.Contains(missing[0], "@cocosketch_slot ") {
+		t.Errorf("%v, missing %q", err, missing)
 	}
 }
 
@@ -139,8 +166,9 @@ func TestOwnProgramRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	const want = "register ingress.own.slots has 320 cells in a bank"
-	if err := s.Check(t.Context(), dir); err == nil || !strings.Contains(err.Error(), want) {
-		t.Errorf("config check: %v, want %q", err, want)
+	if _, err := s.Check(t.Context(), dir); err == nil || strings.Count(err.Error(), want) != 1 ||
+		!strings.HasPrefix(err.Error(), "s:2:10: program: ") {
+		t.Errorf("config check: %v, want %q once, at the key program", err, want)
 	}
 	began := time.Now()
 	r, err := Open(t.Context(), s, Options{Virtual: true, PluginDir: dir, Listen: "127.0.0.1:0"})
