@@ -173,7 +173,8 @@ func (c *Component) HostSettings(host string) []HostSetting {
 	return slices.SortedFunc(maps.Values(byRole), func(a, b HostSetting) int { return cmp.Compare(a.Role, b.Role) })
 }
 
-// SettingRoles returns, sorted, the roles for which a plugin has settings, in force or not yet.
+// SettingRoles returns the roles of hosts for which a plugin has settings, in alphabetical order.
+// Settings that are not in force yet count, too.
 func (c *Component) SettingRoles() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -110,9 +110,9 @@ func (r *Registry) withPorts(t *table.Table, n *Network) *table.Table {
 	return with(t, b)
 }
 
-// portOf returns the end of a link that grouping port-ref describes: the end at a node, or, if node
-// is empty, the one that sends, unless that is a host. The end of a place that is no link is the
-// place.
+// portOf returns the end of a link "A~B" that grouping port-ref describes. With a node, it is the
+// end at that node. Without one, it is the end that sends; if that is a host, the end that
+// receives. A place without "~" is a node, and is returned as it is.
 func portOf(place, node string) (end string, isLink bool) {
 	from, to, isLink := strings.Cut(place, "~")
 	name, _, port := strings.Cut(from, "/")

@@ -263,7 +263,8 @@ func resultLabels(l *store.List) (labels []string) {
 	return labels
 }
 
-// derivedLeaves returns the indexes of the leaves that the keys of a list determine.
+// derivedLeaves returns the indexes of the leaves whose values follow from the keys of the row,
+// such as the addresses in the key of a flow.
 func derivedLeaves(l *store.List) (out []int) {
 	at := func(leaf string) int {
 		return slices.IndexFunc(l.Leaves, func(x store.Leaf) bool { return x.Name == "state/"+leaf && x.KeyOf < 0 })

@@ -184,8 +184,9 @@ func (p *IP) parseIPv6(b []byte) error {
 }
 
 // SkipMark replaces the flow of an IPv6 packet that has OmniMon's option right behind the fixed
-// header by the flow behind the option, which is that of the packet as its host sent it. k is what
-// IP.Parse read of the packet b. A packet that ends early keeps its flow.
+// header by the flow behind the option, which is that of the packet as its host sent it. b is the
+// packet, and k is the flow that IP.Parse returned for it. If the packet ends within the option, k
+// stays as it is.
 func SkipMark(k *flow.Key, b []byte) {
 	if !k.V6 || k.Proto != protocolDestinations || len(b) < ipv6+16 {
 		return

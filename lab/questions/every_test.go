@@ -64,7 +64,7 @@ func TestQuestionsOfDrawnNetworks(t *testing.T) {
 	}
 	t.Run("mixed", func(t *testing.T) {
 		if os.Getenv(everyEnv) == "" {
-			t.Skipf("set %s=all", everyEnv)
+			t.Skipf("slow: run make questions, which sets %s", everyEnv)
 		}
 		every(t, drawnMix(t, rand.New(rand.NewPCG(seed, 99))))
 	})
@@ -74,7 +74,7 @@ func TestQuestionsOfDrawnNetworks(t *testing.T) {
 func TestQuestionsOfShippedScenarios(t *testing.T) {
 	which := os.Getenv(everyEnv)
 	if which == "" {
-		t.Skipf("set %s=all, or to a part of the names of scenarios", everyEnv)
+		t.Skipf("slow: run make questions, which sets %s to all, or to a part of the names of scenarios", everyEnv)
 	}
 	files, err := filepath.Glob("../../examples/*/*.yaml")
 	if err != nil {
@@ -247,8 +247,8 @@ func (p *played) here(q query, leaf string) (out query, why string) {
 	return q, "no " + kind + " has rows with " + leaf
 }
 
-// busiest returns the links between switches, the nodes, or the flows with the most packets, the
-// busiest first. The network comes after all other nodes.
+// busiest returns all links between switches, all nodes, or all flows: those with the most packets
+// first. Node "network", which has the packets of all others, comes last.
 func (p *played) busiest(plugin, kind string) []string {
 	p.t.Helper()
 	packets := map[string]float64{}

@@ -25,8 +25,8 @@ type Trace struct {
 	pause int
 }
 
-// OpenTrace opens the capture file at path. place returns the host that sends a frame. With
-// keepPauses, for Together, the trace keeps pauses of more than pcapfile.MaxPause.
+// OpenTrace opens the capture file at path. place returns the host that sends a frame. keepPauses
+// is for traces that Together plays: pauses of more than pcapfile.MaxPause are not cut then.
 func OpenTrace(path string, place func(frame []byte) int, keepPauses bool) (*Trace, error) {
 	r, err := pcapfile.Open(path)
 	if err == nil && keepPauses {

@@ -112,8 +112,8 @@ func AppendKey(b []byte, k *flow.Key, node uint32) []byte {
 // Counter counts packets, reports and entries of an interval.
 type Counter int
 
-// The counters, in addition to one for each inband.Problem. Those from Missed on make results of
-// the interval inexact.
+// The counters of a report, which has one for each inband.Problem besides. If Missed or a counter
+// below it is not 0, the results of the interval are inexact.
 const (
 	Packets         Counter = iota // IP packets that arrived, with INT or without
 	WithINT                        // packets from which INT was removed

@@ -102,7 +102,7 @@ func (v *view) changes(before truth.Counts, limit uint64) {
 	}
 	for key := range v.published["heavy-change"][v.View] {
 		if rows[key] == nil {
-			k, _ := flow.Parse(flow.FiveTuple, key)
+			k, _ := flow.Parse(flow.FiveTuple, key) // score.Read refuses texts that are no flows
 			rows.Add(key, changed(before, v.now, k)).Unwanted = true
 		}
 	}

@@ -462,7 +462,7 @@ func openTun(t *testing.T, name string) *os.File {
 	t.Helper()
 	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
-		t.Skip(err)
+		t.Skipf("tun devices need /dev/net/tun: %v", err)
 	}
 	r, err := unix.NewIfreq(name)
 	if err != nil {

@@ -509,7 +509,8 @@ func fork(before, now []uint32) uint32 {
 	return now[max(at-1, 0)]
 }
 
-// status is complete if all observers are, lost if all are, and otherwise partial.
+// status returns COMPLETE if all observers are complete, LOST if all are lost, and PARTIAL
+// otherwise.
 func (r *interval) status() sdk.Status {
 	of := map[sdk.Status]int{}
 	for _, o := range r.observers {
