@@ -166,7 +166,7 @@ func univmonAccuracy(ctx context.Context, program string, sizes []int, seed uint
 	}
 	above := func(list, task, leaf string, share float64, flows map[string]float64) {
 		if _, ok := row[leaf]; !ok {
-			out = append(out, published{task, math.NaN(), "absent", row["problem"]})
+			out = append(out, published{task: task, error: math.NaN(), text: "absent", says: row["problem"]})
 			return
 		}
 		found, want := make(map[string]float64), make(map[string]float64)
