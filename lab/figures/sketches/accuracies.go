@@ -282,9 +282,15 @@ func rowOf(r *sdk.Results, list, key, value string) map[string]string {
 // settledEpochs are the epochs that ChameleMon's attention gets to follow the traffic.
 const settledEpochs = 8
 
-// chamelemonAccuracy plays the paper's testbed: of the flows one percent lose a tenth of their
-// packets, and a tenth is new in the last epoch.
+// chamelemonAccuracy plays the paper's testbed, where one percent of the flows lose a tenth of their
+// packets.
 func chamelemonAccuracy(ctx context.Context, _ string, sizes []int, seed uint64) ([]published, error) {
+	return chamelemonLosses(ctx, sizes, seed, 0.01, 0.1)
+}
+
+// chamelemonLosses plays the paper's testbed, where a share of the flows lose a share of their
+// packets. A tenth of the flows is new in the last epoch.
+func chamelemonLosses(ctx context.Context, sizes []int, seed uint64, victims, loss float64) ([]published, error) {
 	packets := 0
 	for _, x := range sizes {
 		packets += x
@@ -298,12 +304,12 @@ func chamelemonAccuracy(ctx context.Context, _ string, sizes []int, seed uint64)
 		return nil, err
 	}
 	one := []traffic.SizePoint{{Packets: 1, Share: 1}}
-	flows := d.Testbed.Flows(chamelemon.Traffic{Sizes: one, Flows: len(sizes), Victims: 0.01, Loss: 0.1})
+	flows := d.Testbed.Flows(chamelemon.Traffic{Sizes: one, Flows: len(sizes), Victims: victims, Loss: loss})
 	set := func() {
 		for i, x := range sizes {
 			flows[i].Packets = int64(x)
 			if flows[i].Lost > 0 {
-				flows[i].Lost = int64(x+9) / 10
+				flows[i].Lost = max(1, int64(float64(x)*loss))
 			}
 		}
 	}
@@ -312,7 +318,7 @@ func chamelemonAccuracy(ctx context.Context, _ string, sizes []int, seed uint64)
 	changed := make(map[string]int64) // changes by flow
 	for epoch := range settledEpochs {
 		if epoch == settledEpochs-1 {
-			fresh := d.Testbed.Flows(chamelemon.Traffic{Sizes: one, Flows: len(sizes), Victims: 0.01, Loss: 0.1})
+			fresh := d.Testbed.Flows(chamelemon.Traffic{Sizes: one, Flows: len(sizes), Victims: victims, Loss: loss})
 			for i := 0; i < len(flows); i += 10 {
 				changed[flows[i].Key.String()] = flows[i].Packets
 				flows[i] = fresh[i]
@@ -363,15 +369,36 @@ func chamelemonAccuracy(ctx context.Context, _ string, sizes []int, seed uint64)
 	}
 	list("heavy hitters", chamelemon.HitterList, "heavy-hitters-from", actual)
 	list("heavy changes", chamelemon.Root+"heavy-changes/heavy-change", "changes-from", changed)
-	lost, wrong, victims := make(map[string]int64), 0, 0
+	lost, wrong, listed := make(map[string]int64), 0, 0
 	for i := range flows {
 		if flows[i].Lost > 0 {
 			lost[flows[i].Key.String()] = flows[i].Lost
 		}
 	}
-	claimed := 0
+	claimed, rows, contrary := 0, 0, 0
+	check := func(row map[string]string, leaf, quality string, truth int64) {
+		if rows++; breaks(row, leaf, quality, float64(truth)) {
+			contrary++
+		}
+	}
+	sent := make(map[string]int64) // by flow, in this epoch and the one before
+	for k, n := range changed {
+		if _, ok := actual[k]; !ok {
+			sent[k] = -n // it ended
+		} else {
+			sent[k] = n
+		}
+	}
+	for _, r := range chamelemon.Rows(played.Results, chamelemon.HitterList) {
+		check(r, "packets", "quality", actual[r["flow"]])
+	}
+	for _, r := range chamelemon.Rows(played.Results, chamelemon.Root+"heavy-changes/heavy-change") {
+		check(r, "delta", "quality", sent[r["flow"]])
+	}
 	for _, r := range chamelemon.Rows(played.Results, chamelemon.VictimList) {
-		victims++
+		check(r, "lost-packets", "quality", lost[r["flow"]])
+		check(r, "packets", "packets-quality", actual[r["flow"]])
+		listed++
 		n := number(r, "lost-packets")
 		if r["quality"] == string(sdk.Exact) {
 			if claimed++; float64(lost[r["flow"]]) != n {
@@ -380,8 +407,20 @@ func chamelemonAccuracy(ctx context.Context, _ string, sizes []int, seed uint64)
 		}
 	}
 	says := fmt.Sprintf("%s %s, %d exact", row["status"], row["victims-quality"], claimed)
-	return append(out, published{"losses", float64(wrong) + 1 - float64(victims)/float64(max(len(lost), 1)),
-		fmt.Sprintf("%d of %d victims, %d exact ones wrong", victims, len(lost), wrong), says, wrong > 0}), nil
+	check(row, "victims", "victims-quality", int64(len(lost)))
+	check(row, "packets", "packets-quality", packetsOf(actual))
+	check(row, "lost-packets", "lost-packets-quality", packetsOf(lost))
+	out = append(out, boundsOf("qualities", rows, contrary))
+	return append(out, published{"losses", float64(wrong) + 1 - float64(listed)/float64(max(len(lost), 1)),
+		fmt.Sprintf("%d of %d victims, %d exact ones wrong", listed, len(lost), wrong), says, wrong > 0}), nil
+}
+
+// packetsOf returns the packets of all flows.
+func packetsOf(flows map[string]int64) (n int64) {
+	for _, packets := range flows {
+		n += packets
+	}
+	return n
 }
 
 // accuracyAddress is the address of a host of sdktest's network.

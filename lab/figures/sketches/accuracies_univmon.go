@@ -188,6 +188,23 @@ func univmonAccuracy(ctx context.Context, program string, sizes []int, seed uint
 	}
 	above("heavy-hitters/heavy-hitter", "heavy hitters", "heavy-hitters", 0, hitters)
 	above("heavy-changes/heavy-change", "heavy changes", "changes", univmonShare*change, changes)
+	actual := make(map[string]float64, len(keys))
+	for i, n := range sizes {
+		actual[keys[i].Project(flow.Src).String()] += float64(n)
+	}
+	rows, far, beyond := 0, 0, 0
+	for _, r := range of("heavy-hitters/heavy-hitter", "dimension", "src") {
+		rows++
+		switch z := math.Abs(number(r, "packets")-actual[r["flow"]]) / max(number(r, "packets-error"), 1); {
+		case z > mostErrors:
+			far, beyond = far+1, beyond+1
+		case z > 2:
+			far++
+		}
+	}
+	out = append(out, published{task: "sizes of heavy hitters", error: float64(far) / float64(max(rows, 1)),
+		text:    fmt.Sprintf("%d of %d beyond two errors, %d beyond %d", far, rows, beyond, mostErrors),
+		outside: far > 5+rows/10 || beyond > 1+rows/1000})
 	flows := rowOf(results, root+"node-summaries/node-summary", "dimension", "5-tuple")
 	attack := map[string]string{"problem": flows["status"] + " " + flows["problem"]}
 	others := 0

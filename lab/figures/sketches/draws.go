@@ -9,6 +9,8 @@ import (
 	"math"
 	"math/rand/v2"
 	"time"
+
+	"github.com/netsketch/netsketch/plugins/sdk"
 )
 
 // AccuracyDraws writes how far what plugins publish is from ground truth, for traffic that is drawn
@@ -25,9 +27,17 @@ func AccuracyDraws(ctx context.Context, w io.Writer, algorithms []string, count,
 			if !selected(algorithms, of.name) {
 				continue
 			}
-			results, err := of.measure(ctx, of.name, sizes, random.Uint64())
+			measure, traffic := of.measure, name
+			if of.name == "chamelemon" {
+				victims, loss := math.Pow(0.5, 8*random.Float64()), math.Pow(0.01, random.Float64())
+				traffic += fmt.Sprintf(", %.1f %% of them lose %.0f %%", 100*victims, 100*loss)
+				measure = func(ctx context.Context, _ string, sizes []int, seed uint64) ([]published, error) {
+					return chamelemonLosses(ctx, sizes, seed, victims, loss)
+				}
+			}
+			results, err := measure(ctx, of.name, sizes, random.Uint64())
 			if err != nil {
-				return fmt.Errorf("%s, %s: %w", of.name, name, err)
+				return fmt.Errorf("%s, %s: %w", of.name, traffic, err)
 			}
 			for _, p := range results {
 				mark := ""
@@ -38,7 +48,7 @@ func AccuracyDraws(ctx context.Context, w io.Writer, algorithms []string, count,
 				if p.says != "" && []rune(p.says)[0] == '±' && !math.IsNaN(p.error) {
 					errors[min(int(p.error), 3)]++
 				}
-				fmt.Fprintf(w, "%s%s, %s: %s: %v\n", mark, of.name, name, p.task, p)
+				fmt.Fprintf(w, "%s%s, %s: %s: %v\n", mark, of.name, traffic, p.task, p)
 			}
 		}
 	}
@@ -84,4 +94,31 @@ func drawSizes(random *rand.Rand, most int) (name string, sizes []int) {
 		fmt.Sprintf("flood of %d, %d of them Zipf %.2f from %.0f", n, heavy, skew, largest)}[kind]
 	random.Shuffle(n, func(i, j int) { sizes[i], sizes[j] = sizes[j], sizes[i] })
 	return name, sizes
+}
+
+// breaks reports whether ground truth contradicts a leaf of a row by the row's quality.
+func breaks(row map[string]string, leaf, quality string, truth float64) bool {
+	if _, ok := row[leaf]; !ok {
+		return false
+	}
+	v := number(row, leaf)
+	switch sdk.Quality(row[quality]) {
+	case sdk.Exact:
+		return v != truth
+	case sdk.LowerBound:
+		return truth < v
+	case sdk.UpperBound:
+		return truth > v
+	case sdk.Bounded:
+		_, low := row[leaf+"-low"]
+		_, high := row[leaf+"-high"]
+		return low && truth < number(row, leaf+"-low") || high && truth > number(row, leaf+"-high")
+	}
+	return false
+}
+
+// boundsOf is the result of comparing rows with what they say of themselves.
+func boundsOf(task string, rows, wrong int) published {
+	return published{task: task, error: float64(wrong), text: fmt.Sprintf("%d of %d rows contradict their quality", wrong,
+		rows), outside: wrong > 0}
 }
