@@ -21,8 +21,8 @@ func TestSizesOfListedFlows(t *testing.T) {
 		skew, largest float64
 		flows         int
 	}{
-		{"many flows near the threshold", 1.02, 150, 10505}, {"flat", 0.75, 14893, 7221}, {"flat and small", 0.74, 2685, 6415},
-		{"steep", 1.2, 1e5, 30000}, {"flood", 1, 1, 4000},
+		{"many flows near the threshold", 1.02, 150, 10505}, {"flat", 0.75, 14893, 7221},
+		{"flat and small", 0.74, 2685, 6415}, {"steep", 1.2, 1e5, 30000}, {"flood", 1, 1, 4000},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			listed, near, far, beyond := 0, 0, 0, 0
@@ -52,7 +52,8 @@ func TestSizesOfListedFlows(t *testing.T) {
 
 // zipfOf returns the estimate of a small sketch, the packets of each flow, and all packets, which
 // arrive in random order.
-func zipfOf(t *testing.T, skew, largest float64, flows int, seed uint64) (*universal.Estimate, map[flow.Key]float64, float64) {
+func zipfOf(t *testing.T, skew, largest float64, flows int, seed uint64) (*universal.Estimate, map[flow.Key]float64,
+	float64) {
 	t.Helper()
 	random := rand.New(rand.NewPCG(seed, 3))
 	s, err := universal.New(universal.Layout{Key: flow.Src, Levels: 16, Rows: 3, Columns: 512, Ways: 4, Slots: 32})

@@ -359,7 +359,8 @@ func chamelemonLosses(ctx context.Context, sizes []int, seed uint64, victims, lo
 				missing++
 			}
 		}
-		p := foundAccuracy(task, found, want, fmt.Sprintf("%d missing from %d packets on, %s", missing, least, row["problem"]))
+		p := foundAccuracy(task, found, want, fmt.Sprintf("%d missing from %d packets on, %s", missing, least,
+			row["problem"]))
 		p.outside = missing > 0
 		out = append(out, p)
 	}

@@ -52,8 +52,8 @@ func AccuracyDraws(ctx context.Context, w io.Writer, algorithms []string, count,
 			}
 		}
 	}
-	fmt.Fprintf(w, "seed %d: %d values, %d outside; %v within 1, 2, 3 and beyond 3 standard errors\n", seed, values, outside,
-		errors)
+	fmt.Fprintf(w, "seed %d: %d values, %d outside; %v within 1, 2, 3 and beyond 3 standard errors\n", seed, values,
+		outside, errors)
 	if outside > 0 {
 		return fmt.Errorf("%d values are further from ground truth than the plugin says", outside)
 	}
