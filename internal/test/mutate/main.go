@@ -242,7 +242,8 @@ func mutants(file *ast.File, info *types.Info) (out []*mutant) {
 			case *ast.BinaryExpr:
 				was, text := n.Op, source(n)
 				for i, op := range exchanged[was] {
-					add(n.OpPos, fmt.Sprintf("%s instead of %s in %s", op, was, text), binaryEdits(file, n, i, info), func() func() {
+					name, edits := fmt.Sprintf("%s instead of %s in %s", op, was, text), binaryEdits(file, n, i, info)
+					add(n.OpPos, name, edits, func() func() {
 						n.Op = op
 						return func() { n.Op = was }
 					})

@@ -57,7 +57,7 @@ func load(directory string) (*goPackage, error) {
 		exports[path] = file
 	}
 	p := &goPackage{directory: directory, set: token.NewFileSet(), info: &types.Info{
-		Types: map[ast.Expr]types.TypeAndValue{}, Uses: map[*ast.Ident]types.Object{}, Defs: map[*ast.Ident]types.Object{}}}
+		Types: map[ast.Expr]types.TypeAndValue{}}}
 	var trees []*ast.File
 	for _, name := range names[1:] {
 		f := &goFile{name: filepath.Join(directory, name)}
@@ -88,7 +88,8 @@ type edit struct {
 // the mutant.
 func around(n ast.Node, before, behind string) func(int) []edit {
 	return func(number int) []edit {
-		return []edit{{at: n.Pos(), text: strings.ReplaceAll(before, "N", strconv.Itoa(number))}, {at: n.End(), text: behind, behind: true}}
+		before := strings.ReplaceAll(before, "N", strconv.Itoa(number))
+		return []edit{{at: n.Pos(), text: before}, {at: n.End(), text: behind, behind: true}}
 	}
 }
 
