@@ -17,6 +17,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/netsketch/netsketch/lab/figures/accuracy"
 	"github.com/netsketch/netsketch/lab/figures/sketches"
 	"github.com/netsketch/netsketch/lab/figures/suite"
 	"github.com/netsketch/netsketch/lab/figures/trace"
@@ -166,7 +167,7 @@ func writeRows(name string, rows []suite.Row) error {
 }
 
 func accuracyCommand() *cobra.Command {
-	var part sketches.AccuracySelection
+	var part accuracy.Selection
 	var draws, most int
 	var seed uint64
 	var limit time.Duration
@@ -179,9 +180,9 @@ func accuracyCommand() *cobra.Command {
 				if seed == 0 {
 					seed = uint64(time.Now().UnixNano())
 				}
-				return sketches.AccuracyDraws(cmd.Context(), cmd.OutOrStdout(), part.Algorithms, draws, most, seed, limit)
+				return accuracy.Draws(cmd.Context(), cmd.OutOrStdout(), part.Algorithms, draws, most, seed, limit)
 			}
-			return sketches.Accuracies(cmd.Context(), cmd.OutOrStdout(), part)
+			return accuracy.Table(cmd.Context(), cmd.OutOrStdout(), part)
 		},
 	}
 	cmd.Flags().StringSliceVar(&part.Algorithms, "algorithms", nil, "algorithms to measure; all when empty")

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package sketches
+// Package accuracy measures what plugins publish against ground truth, by traffic and number of
+// flows.
+package accuracy
 
 import (
 	"context"
@@ -34,17 +36,21 @@ import (
 	"github.com/netsketch/netsketch/sketch/universal"
 )
 
-// accuracyPackets bounds the packets of an epoch of Accuracies: what a port of 100 Gbit/s sends in
+// heavyShare is the part of all packets that heavy hitters have, and of the total change that heavy
+// changes have.
+const heavyShare = 0.0005
+
+// mostPackets bounds the packets of an epoch of Table: what a port of 100 Gbit/s sends in
 // a second, with 1,250 bytes a packet. Flows with more packets in total have as large a part of
 // them in the epoch as fits.
-const accuracyPackets = 10_000_000
+const mostPackets = 10_000_000
 
-// accuracyFlows are the numbers of flows that Accuracies measures, and the number of runs for each.
-var accuracyFlows = [][2]int{{1000, 3}, {10_000, 3}, {100_000, 3}, {1_000_000, 1}, {4_000_000, 1}}
+// numbers are the numbers of flows that Table measures, and the number of runs for each.
+var numbers = [][2]int{{1000, 3}, {10_000, 3}, {100_000, 3}, {1_000_000, 1}, {4_000_000, 1}}
 
-// accuracyTraffic is the traffic of Accuracies: one-packet floods, 1 to 10 packets, Zipf by its
+// kinds is the traffic of Table: one-packet floods, 1 to 10 packets, Zipf by its
 // exponent, and published distributions.
-var accuracyTraffic = []string{
+var kinds = []string{
 	"flood", "uniform", "Zipf 0.6", "Zipf 1.0", "Zipf 1.4", "DCTCP", "CACHE", "VL2", "HADOOP",
 }
 
@@ -74,7 +80,7 @@ func sizesOf(name string, n int, random *rand.Rand) ([]int, error) {
 		}
 		packets += sizes[i]
 	}
-	if part := accuracyPackets / float64(packets); part < 1 {
+	if part := mostPackets / float64(packets); part < 1 {
 		for i, x := range sizes {
 			sizes[i] = max(1, int(float64(x)*part))
 		}
@@ -94,7 +100,7 @@ type published struct {
 
 func (p published) String() string { return strings.TrimRight(p.text+"; "+p.says, "; ") }
 
-// accuracyOf are the algorithms whose results Accuracies measures.
+// accuracyOf are the algorithms whose results Table measures.
 var accuracyOf = []struct {
 	name    string
 	measure func(ctx context.Context, name string, sizes []int, seed uint64) ([]published, error)
@@ -103,22 +109,22 @@ var accuracyOf = []struct {
 	{"lightguardian", lightguardianAccuracy}, {"sketchint", sketchintAccuracy}, {"omnimon", omnimonAccuracy},
 }
 
-// AccuracySelection selects parts of Accuracies: algorithms, traffic and numbers of flows. An empty
+// Selection selects parts of Table: algorithms, traffic and numbers of flows. An empty
 // list selects all.
-type AccuracySelection struct {
+type Selection struct {
 	Algorithms, Traffic []string
 	Flows               []int
 }
 
 func selected[T comparable](list []T, v T) bool { return len(list) == 0 || slices.Contains(list, v) }
 
-// Accuracies writes the accuracy of what plugins publish, by algorithm, traffic, task and number of
+// Table writes the accuracy of what plugins publish, by algorithm, traffic, task and number of
 // flows, as CSV: the worst of the runs.
-func Accuracies(ctx context.Context, w io.Writer, part AccuracySelection) error {
+func Table(ctx context.Context, w io.Writer, part Selection) error {
 	fmt.Fprintf(w, "# %s\n", evidence.Run())
 	out := csv.NewWriter(w)
 	header := []string{"algorithm", "traffic", "task"}
-	for _, flows := range accuracyFlows {
+	for _, flows := range numbers {
 		header = append(header, strconv.Itoa(flows[0]))
 	}
 	_ = out.Write(header) // Error reports its errors
@@ -126,13 +132,13 @@ func Accuracies(ctx context.Context, w io.Writer, part AccuracySelection) error 
 		if !selected(part.Algorithms, of.name) {
 			continue
 		}
-		for _, name := range accuracyTraffic {
+		for _, name := range kinds {
 			if !selected(part.Traffic, name) {
 				continue
 			}
 			var tasks []string
 			cells := make(map[string][]string)
-			for column, flows := range accuracyFlows {
+			for column, flows := range numbers {
 				if !selected(part.Flows, flows[0]) {
 					continue
 				}
@@ -151,7 +157,7 @@ func Accuracies(ctx context.Context, w io.Writer, part AccuracySelection) error 
 					"time", time.Since(began).Round(time.Second/10))
 				for _, p := range results {
 					if cells[p.task] == nil {
-						tasks, cells[p.task] = append(tasks, p.task), make([]string, len(accuracyFlows))
+						tasks, cells[p.task] = append(tasks, p.task), make([]string, len(numbers))
 					}
 					cells[p.task][column] = p.String()
 				}
@@ -227,7 +233,7 @@ func judged(task string, row map[string]string, leaf string, want float64, says 
 		return published{task: task, error: math.NaN(), text: "absent", says: row["problem"]}
 	}
 	v := number(row, leaf)
-	p := published{task: task, error: relative(v, want), text: fmt.Sprintf("%.2g %%", 100*relative(v, want)), says: says}
+	p := published{task: task, error: suite.Relative(v, want), text: fmt.Sprintf("%.2g %%", 100*suite.Relative(v, want)), says: says}
 	if _, ok := row[leaf+"-error"]; ok {
 		s := number(row, leaf+"-error")
 		p.error, p.says = math.Abs(v-want)/max(s, 1e-9), fmt.Sprintf("± %.2g %%", 100*s/v)
@@ -240,7 +246,7 @@ func judged(task string, row map[string]string, leaf string, want float64, says 
 
 // foundAccuracy is the accuracy of a list of flows.
 func foundAccuracy[V any](task string, found map[string]float64, want map[string]V, says string) published {
-	score := f1(found, want)
+	score := suite.F1(found, want)
 	return published{task: task, error: 1 - score, text: fmt.Sprintf("F1 %.3f of %d", score, len(want)), says: says}
 }
 
@@ -295,7 +301,7 @@ func chamelemonLosses(ctx context.Context, sizes []int, seed uint64, victims, lo
 	for _, x := range sizes {
 		packets += x
 	}
-	heavy := max(int64(float64(packets)*univmonShare), 2)
+	heavy := max(int64(float64(packets)*heavyShare), 2)
 	p := chamelemonplugin.New()
 	d, err := chamelemon.Start(ctx, chamelemon.Config{Seed: seed}, p, fmt.Sprintf(`{"heavy-hitters":
 		{"packets": %d, "share": 0, "limit": 1000000}, "heavy-changes": {"packets": %d, "limit": 1000000},

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package sketches
+package accuracy
 
 import (
 	"context"
@@ -13,10 +13,10 @@ import (
 	"github.com/netsketch/netsketch/plugins/sdk"
 )
 
-// AccuracyDraws writes how far what plugins publish is from ground truth, for traffic that is drawn
+// Draws writes how far what plugins publish is from ground truth, for traffic that is drawn
 // at random by a seed, until the time is over or the traffic has been drawn count times. It fails
 // if a value is further from ground truth than the plugin says.
-func AccuracyDraws(ctx context.Context, w io.Writer, algorithms []string, count, most int, seed uint64,
+func Draws(ctx context.Context, w io.Writer, algorithms []string, count, most int, seed uint64,
 	limit time.Duration) error {
 	random := rand.New(rand.NewPCG(seed, 34))
 	began, values, outside := time.Now(), 0, 0
@@ -84,7 +84,7 @@ func drawSizes(random *rand.Rand, most int) (name string, sizes []int) {
 		}
 		packets += sizes[i]
 	}
-	if part := accuracyPackets / float64(packets); part < 1 {
+	if part := mostPackets / float64(packets); part < 1 {
 		for i, x := range sizes {
 			sizes[i] = max(1, int(float64(x)*part))
 		}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package sketches
+package accuracy
 
 import (
 	"context"
@@ -91,7 +91,7 @@ func univmonAccuracy(ctx context.Context, program string, sizes []int, seed uint
 	_, err = p.Configure(ctx, sdk.Config{JSON: fmt.Appendf(nil, `{"network": {"enabled": false},
 		"heavy-hitters": {"share": %g, "limit": 1000000}, "heavy-changes": {"share": %g, "packets": 1, "limit": 1000000},
 		"ddos-victims": {"sources": %d}, "functions": [{"name": "√x", "power": 0.5}, {"name": "x^1.5", "power": 1.5},
-		{"name": "mice", "from": 1, "to": 10}]}`, univmonShare, univmonShare, max(attackers/4, 10))},
+		{"name": "mice", "from": 1, "to": 10}]}`, heavyShare, heavyShare, max(attackers/4, 10))},
 		sdk.Network{Version: 1, Devices: []sdk.Device{{Name: "s1", Objects: objects}}})
 	if err != nil {
 		return nil, err
@@ -182,12 +182,12 @@ func univmonAccuracy(ctx context.Context, program string, sizes []int, seed uint
 	}
 	hitters := make(map[string]float64)
 	for i, n := range sizes {
-		if float64(n) >= univmonShare*float64(packets) {
+		if float64(n) >= heavyShare*float64(packets) {
 			hitters[keys[i].Project(flow.Src).String()] = float64(n)
 		}
 	}
 	above("heavy-hitters/heavy-hitter", "heavy hitters", "heavy-hitters", 0, hitters)
-	above("heavy-changes/heavy-change", "heavy changes", "changes", univmonShare*change, changes)
+	above("heavy-changes/heavy-change", "heavy changes", "changes", heavyShare*change, changes)
 	actual := make(map[string]float64, len(keys))
 	for i, n := range sizes {
 		actual[keys[i].Project(flow.Src).String()] += float64(n)
