@@ -202,7 +202,7 @@ func (e *Estimate) survey(i int, flows []estimated) {
 }
 
 // uncertainty returns the standard deviation of a known flow's size, from the cells that no known
-// flow uses: what known flows leave in theirs is less than the noise, because their sizes follow it.
+// flow uses. Cells of known flows have less than the noise left, because the sizes follow it.
 func (lv *level) uncertainty(flows []estimated, users []uint8, rows int) float64 {
 	var squares [maxRows]float64
 	columns := len(lv.rest) / rows
@@ -217,7 +217,7 @@ func (lv *level) uncertainty(flows []estimated, users []uint8, rows int) float64
 	}
 	slices.Sort(squares[:rows])
 	square := (squares[(rows-1)/2] + squares[rows/2]) / 2
-	// Errors of the known flows in the same cells add to the noise.
+	// Errors of the known flows in the same cells add to the noise. The factor of 2 is measured.
 	crowd := 1 + 2*float64(len(flows))/float64(columns)
 	return max(lv.noise, math.Sqrt(square*crowd*1.5/float64(rows)))
 }
@@ -232,10 +232,11 @@ func sizesOf(flows []estimated) []int32 {
 	return sizes
 }
 
-// deviation returns the standard deviation of the size of a flow that was chosen for its size. Where
-// there are many more smaller flows than larger ones, a flow of this estimate is rather a smaller
+// deviation returns the standard deviation of the size of a flow that was chosen for its size.
+// Where small flows are many more than large ones, a flow with this estimate is probably a smaller
 // one with positive noise. By Tweedie's formula the mean of this bias is the variance of the noise
-// times the rate at which the logarithm of the number of flows falls with their size.
+// times the rate at which the logarithm of the density of sizes falls. The rate at which the number
+// of larger flows falls is that of the density for an exponential tail; 1/x more for a power law.
 func (lv *level) deviation(size int32) float64 {
 	x := max(size, -size)
 	from, to := x-int32(math.Ceil(lv.error)), x

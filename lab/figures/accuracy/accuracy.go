@@ -233,7 +233,8 @@ func judged(task string, row map[string]string, leaf string, want float64, says 
 		return published{task: task, error: math.NaN(), text: "absent", says: row["problem"]}
 	}
 	v := number(row, leaf)
-	p := published{task: task, error: suite.Relative(v, want), text: fmt.Sprintf("%.2g %%", 100*suite.Relative(v, want)), says: says}
+	off := suite.Relative(v, want)
+	p := published{task: task, error: off, text: fmt.Sprintf("%.2g %%", 100*off), says: says}
 	if _, ok := row[leaf+"-error"]; ok {
 		s := number(row, leaf+"-error")
 		p.error, p.says = math.Abs(v-want)/max(s, 1e-9), fmt.Sprintf("± %.2g %%", 100*s/v)
@@ -288,8 +289,8 @@ func rowOf(r *sdk.Results, list, key, value string) map[string]string {
 // settledEpochs are the epochs that ChameleMon's attention gets to follow the traffic.
 const settledEpochs = 8
 
-// chamelemonAccuracy plays the paper's testbed, where one percent of the flows lose a tenth of their
-// packets.
+// chamelemonAccuracy plays the paper's testbed, where one percent of the flows lose a tenth of
+// their packets.
 func chamelemonAccuracy(ctx context.Context, _ string, sizes []int, seed uint64) ([]published, error) {
 	return chamelemonLosses(ctx, sizes, seed, 0.01, 0.1)
 }
