@@ -251,6 +251,10 @@ func (a *analysis) network(ctx context.Context, switches map[scope]*result) (map
 			if results[i].change == nil {
 				a.compare(results[i])
 			}
+			if before := a.previous[results[i].scope]; results[i].change != nil && before != nil && before.inexact {
+				missing[i] = cmp.Or(missing[i], "changes may be inexact: packets of the epoch before may have counted twice "+
+					"or not at all")
+			}
 			return nil
 		})
 	}
@@ -336,6 +340,7 @@ func (a *analysis) add(v view, switches map[scope]*result) (*result, string) {
 		if a.incomplete != "" {
 			r.status, r.whole = sdk.StatusPartial, false
 		}
+		r.inexact = a.warning != ""
 		return r, cmp.Or(a.incomplete, a.warning)
 	}
 	return r, ""

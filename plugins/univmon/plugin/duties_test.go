@@ -222,7 +222,8 @@ func TestManifestsInForce(t *testing.T) {
 }
 
 // A switch that does not answer makes two epochs partial; then others count what it did, and
-// results are complete. The same when it is back, and when routes change.
+// results are complete. The same when it is back, and when routes change. Changes since the epoch
+// in which manifests change may be inexact, too.
 func TestReassign(t *testing.T) {
 	r := newRing(t, "manifest")
 	for n := uint64(1); n <= 12; n++ {
@@ -249,6 +250,9 @@ func TestReassign(t *testing.T) {
 			}
 			if changed := n == 7 || n == 11; changed != strings.Contains(got[1], "manifests changed") {
 				t.Errorf("epoch %d, %s: problem %q", n, dimension, got[1])
+			}
+			if after := n == 8 || n == 12; after != strings.Contains(got[1], "packets of the epoch before") {
+				t.Errorf("epoch %d, %s: changes are compared with an inexact epoch: problem %q", n, dimension, got[1])
 			}
 		}
 	}

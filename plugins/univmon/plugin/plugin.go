@@ -51,6 +51,7 @@ type result struct {
 	small    bool                // whether the problem is that the sketch is too small
 	from     []string            // switches whose sketches the result contains
 	whole    bool                // whether the switches delivered all cells
+	inexact  bool                // whether packets may have counted twice or not at all
 	restored bool                // whether the result is from a saved state
 	unparsed *unparsed           // nil: not known
 	sealed   *sealed             // nil for a view of several switches
