@@ -16,6 +16,7 @@ import (
 	"github.com/netsketch/netsketch/internal/certs"
 	"github.com/netsketch/netsketch/internal/config"
 	"github.com/netsketch/netsketch/internal/store"
+	"github.com/netsketch/netsketch/p4/p4rt"
 	"github.com/netsketch/netsketch/plugins/sdk"
 	"github.com/netsketch/netsketch/settings"
 	"github.com/netsketch/netsketch/yang"
@@ -37,7 +38,10 @@ func Check(ctx context.Context, cfg *config.Config, deps Dependencies) (Checked,
 	if err != nil {
 		return Checked{}, err
 	}
-	err = errors.Join(c.network.Faults()...)
+	checked := Checked{}
+	if err = errors.Join(c.network.Faults()...); err == nil {
+		checked.Programs = c.network.Programs()
+	}
 	if startErr := c.analysis.Start(ctx); startErr != nil {
 		err = errors.Join(err, startErr)
 	}
@@ -56,14 +60,15 @@ func Check(ctx context.Context, cfg *config.Config, deps Dependencies) (Checked,
 		err = errors.Join(err, fmt.Errorf("no epoch can be complete: there are no host agents (agents.address), and "+
 			"nothing is measured at switches: %w", errors.Join(unmeasured...)))
 	}
-	checked := Checked{Missing: c.analysis.Missing(), HostRoles: c.HostRoles()}
+	checked.Missing, checked.HostRoles = c.analysis.Missing(), c.HostRoles()
 	return checked, errors.Join(err, c.Stop(context.WithoutCancel(ctx)))
 }
 
-// Checked is what Check found out about plugins.
+// Checked is what Check found out.
 type Checked struct {
-	Missing   []string // what plugins miss in the network
-	HostRoles []string // roles of host agents for which plugins have settings
+	Missing   []string        // what plugins miss in the network
+	HostRoles []string        // roles of host agents for which plugins have settings
+	Programs  []*p4rt.Program // programs of devices from files, each once; nil if a device has a fault
 }
 
 // Network returns the network that a collector passes to the instance of a plugin with this name,

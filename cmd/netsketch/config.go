@@ -19,6 +19,7 @@ import (
 	"github.com/netsketch/netsketch/internal/config"
 	"github.com/netsketch/netsketch/lab/scenario"
 	"github.com/netsketch/netsketch/outputs/all"
+	"github.com/netsketch/netsketch/p4/softswitch/trial"
 	"github.com/netsketch/netsketch/settings"
 	"github.com/netsketch/netsketch/settings/yaml"
 )
@@ -30,8 +31,9 @@ func configCommand() *cobra.Command {
 		Use:   "check FILE...",
 		Short: "Report all errors in configuration files, with file, line, column and key",
 		Long: "Report all errors in configuration files, with file, line, column and key. Pipelines and certificates\n" +
-			"are loaded, and plugins are started for a moment to check their configuration. A scenario file is\n" +
-			"recognized and checked as one, with its programs, agents, plugins and the lists that it scores.",
+			"are loaded, programs from files are tried in a soft switch, and plugins are started for a moment to check\n" +
+			"their configuration. A scenario file is recognized and checked as one, with its programs, agents,\n" +
+			"plugins and the lists that it scores.",
 		Example: "  netsketch config check configs/netsketch.yaml\n" +
 			"  netsketch config check --dial /etc/netsketch/netsketch.yaml",
 		Args: cobra.MinimumNArgs(1),
@@ -142,6 +144,9 @@ func (o configCheck) run(ctx context.Context, warn io.Writer, path string) (stri
 	if !o.fileOnly {
 		var checked collector.Checked
 		checked, err = collector.Check(ctx, c, collector.Dependencies{Programs: scenario.Programs, Version: version})
+		for _, p := range checked.Programs {
+			err = errors.Join(err, trial.Check(p))
+		}
 		err = inFile(path, err)
 		for _, m := range checked.Missing {
 			fmt.Fprintf(warn, "%s: warning: %s\n", path, m)

@@ -37,6 +37,19 @@ func TestConfigCheck(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	program, err := filepath.Abs(exampleProgram)
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, err := os.ReadFile(strings.TrimSuffix(program, ".json") + ".p4info.txtpb")
+	if err != nil {
+		t.Fatal(err)
+	}
+	otherObject := filepath.Join(t.TempDir(), "129.p4info.txtpb")
+	info = bytes.Replace(info, []byte("int64_value: 128"), []byte("int64_value: 129"), 1)
+	if err := os.WriteFile(otherObject, info, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	withPlugin := func(lines string) string {
 		return strings.Replace(good, "    - plugin: univmon\n", "    - plugin: univmon\n"+lines, 1)
 	}
@@ -59,6 +72,11 @@ func TestConfigCheck(t *testing.T) {
 		{name: "no registers", text: strings.ReplaceAll(good, "pipeline: univmon", "pipeline: forwarding"),
 			err: "no epoch can be complete: there are no host agents (agents.address), and nothing is measured at switches: " +
 				"device leaf1: program forwarding has no registers"},
+		{name: "an object that the program does not answer",
+			text: strings.ReplaceAll(good, "pipeline: univmon",
+				"pipeline: {p4info: "+otherObject+", device-config: "+program+"}"),
+			err: "n.yaml: program " + program + ": register ingress.own.slots: the program does not answer a read-out of " +
+				"object 129, bank 1, from cell 0"},
 		{name: "registers of some switches", out: "valid: 3 devices",
 			err:  "spine1 is on paths of packets and does not measure",
 			text: strings.Replace(good, "device-id: 3", "device-id: 3, pipeline: forwarding", 1)},

@@ -61,8 +61,18 @@ func checkNewName(name string, t scaffold.Template) error {
 	if slices.ContainsFunc(scenario.Algorithms(), func(a score.Algorithm) bool { return a.Plugin == name }) {
 		return fmt.Errorf("the plugin %s comes with netsketch; choose another name", name)
 	}
-	if t == scaffold.Program && strings.Contains(name, "-") {
+	switch {
+	case t == scaffold.Program && strings.Contains(name, "-"):
 		return fmt.Errorf("%q is not a name in P4: expected letters and digits without dashes", name)
+	case t == scaffold.Program && name == "own", name == "netsketch":
+		return fmt.Errorf("the files and annotations of netsketch have the name %s; choose another name", name)
+	case t == scaffold.Role:
+		return nil
+	}
+	module := fmt.Sprintf("module acme-%s { namespace \"urn:%[1]s\"; prefix own; container %[1]s; }", name)
+	modules := []sdk.Module{{Name: "acme-" + name, Text: module}}
+	if _, err := adopt(sdk.Description{Name: name, Modules: modules}); err != nil {
+		return fmt.Errorf("the plugin could not publish below /%s; choose another name: %w", name, err)
 	}
 	return nil
 }

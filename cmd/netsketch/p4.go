@@ -3,9 +3,8 @@
 package main
 
 import (
-	"bytes"
+	"context"
 	"crypto/sha256"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -20,7 +19,7 @@ import (
 	"github.com/netsketch/netsketch/p4/p4rt"
 	"github.com/netsketch/netsketch/p4/p4rt/p4values"
 	"github.com/netsketch/netsketch/p4/softswitch"
-	"github.com/netsketch/netsketch/plugins/sdk"
+	"github.com/netsketch/netsketch/p4/softswitch/trial"
 )
 
 func p4Command() *cobra.Command {
@@ -50,7 +49,7 @@ func p4Command() *cobra.Command {
 			for _, source := range changedSources(base) {
 				fmt.Fprintf(cmd.OutOrStdout(), "warning: %s has changed since %s was compiled: run make p4\n", source, args[0])
 			}
-			return checkP4(cmd.OutOrStdout(), p)
+			return checkP4(cmd.Context(), cmd.OutOrStdout(), p)
 		},
 	}
 	check.Flags().StringVar(&info, "p4info", "", "`file` with the P4Info, as text or binary")
@@ -92,7 +91,7 @@ func checkJSON(path string) error {
 }
 
 // checkP4 prints what the collector reads from switches with a program.
-func checkP4(out io.Writer, p *p4rt.Program) error {
+func checkP4(ctx context.Context, out io.Writer, p *p4rt.Program) error {
 	m, err := device.Inspect(p)
 	if m != nil {
 		for _, name := range m.Unread {
@@ -107,96 +106,39 @@ func checkP4(out io.Writer, p *p4rt.Program) error {
 		kind = "window of epochs"
 	}
 	fmt.Fprintf(out, "%s: table %s selects the %s; %d banks\n", p.Name, m.Table, kind, m.Banks)
-	var reader *readoutProbe
-	if m.ByPacket {
-		if reader, err = newReadoutProbe(p); err != nil {
-			return err
-		}
-		defer reader.sw.Close()
-	}
-	var missing []error
-	cells, took := 0, time.Duration(0)
+	cells := 0
 	for _, o := range m.Objects {
 		fmt.Fprintf(out, "register %s: %d cells of %d bits in a bank, %d bytes as a plugin receives them\n", o.Name,
 			o.Cells, o.Width, 4*o.Cells)
 		cells += o.Cells
-		if reader == nil {
-			continue
-		}
-		d, err := reader.read(o)
-		if err != nil {
-			missing = append(missing, err)
-			continue
-		}
-		took += d
 	}
-	switch {
-	case len(m.Objects) == 0:
-		missing = append(missing, fmt.Errorf("no register has @%s, so nothing is read", p4values.AnnotationReadout))
-	case reader == nil:
-		fmt.Fprintf(out, "read-out: by RegisterEntry, %d cells one by one; with the headers packet_in and packet_out of "+
-			"netsketch's includes, a packet reads %d\n", cells, p4rt.ReadoutCells)
-	case len(missing) == 0:
+	if len(m.Objects) == 0 {
+		return fmt.Errorf("no register has @%s, so nothing is read", p4values.AnnotationReadout)
+	}
+	t, err := trial.New(p)
+	if err != nil {
+		return err
+	}
+	defer t.Close()
+	if err := t.Check(); err != nil {
+		return err
+	}
+	if m.ByPacket {
+		took, err := t.ByPacket()
 		fmt.Fprintf(out, "read-out: by %d packets in each epoch, which took this machine's soft switch %v\n",
-			(cells+p4rt.ReadoutCells-1)/p4rt.ReadoutCells, took.Round(10*time.Microsecond))
+			(cells+p4rt.ReadoutCells-1)/p4rt.ReadoutCells, rounded(took))
+		return err
 	}
-	return errors.Join(missing...)
+	empty, full, err := t.ByRegister(ctx)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "read-out: by RegisterEntry, %d cells one by one, which took %v from this machine's soft switch, "+
+		"and %v if each of them had to be cleared: %v a cell; with the headers packet_in and packet_out of netsketch's "+
+		"includes, a packet reads %d\n", cells, rounded(empty), rounded(full),
+		(full / time.Duration(cells)).Round(10*time.Nanosecond), p4rt.ReadoutCells)
+	return nil
 }
 
-// readoutProbe reads banks of a program in a soft switch as a collector does.
-type readoutProbe struct {
-	sw      *softswitch.Switch
-	cat     *p4values.Catalog
-	reply   []byte
-	replies int
-}
-
-func newReadoutProbe(p *p4rt.Program) (*readoutProbe, error) {
-	cat, err := p4values.NewCatalog(p.P4Info)
-	if err != nil {
-		return nil, err
-	}
-	compiled, err := softswitch.Compile(p.DeviceConfig)
-	if err != nil {
-		return nil, fmt.Errorf("program %s: %w", p.Name, err)
-	}
-	r := &readoutProbe{sw: softswitch.New(softswitch.Config{}), cat: cat}
-	if err := r.sw.Load(compiled); err != nil {
-		r.sw.Close()
-		return nil, err
-	}
-	r.sw.SetPacketIn(func(pkt []byte) { r.reply, r.replies = bytes.Clone(pkt), r.replies+1 })
-	return r, nil
-}
-
-// read requests all cells of bank 0 of a register and returns the time until the last reply.
-func (r *readoutProbe) read(o sdk.Object) (time.Duration, error) {
-	reg, err := r.cat.Registers.Name(o.Name)
-	if err != nil {
-		return 0, err
-	}
-	out, in := r.cat.PacketOut, r.cat.PacketIn
-	began := time.Now()
-	for index := 0; index < o.Cells; index += p4rt.ReadoutCells {
-		pkt := make([]byte, out.Len(), out.Len()+4*p4rt.ReadoutCells)
-		for name, v := range map[string]uint32{"op": 1, "object": uint32(reg.Readout.Object), "index": uint32(index)} {
-			if err := out.Put(pkt, out.ByName(name), binary.BigEndian.AppendUint32(nil, v)); err != nil {
-				return 0, err
-			}
-		}
-		r.reply, r.replies = nil, 0
-		if err := r.sw.PacketOut(append(pkt, make([]byte, 4*p4rt.ReadoutCells)...)); err != nil {
-			return 0, err
-		}
-		reason := 255
-		if r.replies == 1 && len(r.reply) == in.Len()+4*p4rt.ReadoutCells {
-			reason = int(r.reply[0])
-		}
-		if reason != 1 {
-			return 0, fmt.Errorf("register %s: the program does not answer a read-out of object %d from cell %d: an action "+
-				"needs NS_READ_AND_CLEAR(%s, %d), called where NS_ASKED(%d, %d) holds and hdr.packet_in is valid", o.Name,
-				reg.Readout.Object, index, o.Alias, o.Cells, reg.Readout.Object, o.Cells)
-		}
-	}
-	return time.Since(began), nil
-}
+// rounded returns a duration in steps of 10 µs.
+func rounded(d time.Duration) time.Duration { return d.Round(10 * time.Microsecond) }

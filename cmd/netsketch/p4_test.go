@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -67,9 +68,12 @@ func TestP4New(t *testing.T) {
 	if want := "warning: own.p4 has changed since "; err != nil || !strings.Contains(out, want) {
 		t.Errorf("%v, want %q:\n%s", err, want, out)
 	}
-	if _, err := command(t, "", "p4", "new", "my-tally", "--netsketch", "../.."); err == nil ||
-		!strings.Contains(err.Error(), "without dashes") {
-		t.Error(err)
+	for name, want := range map[string]string{"my-tally": "without dashes", "own": "choose another name",
+		"collector": "the plugin could not publish below /collector"} {
+		if _, err := command(t, "", "p4", "new", name, filepath.Join(t.TempDir(), "x"), "--netsketch", "../.."); err == nil ||
+			!strings.Contains(err.Error(), want) {
+			t.Errorf("p4 new %s: %v, want %q", name, err, want)
+		}
 	}
 }
 
@@ -116,7 +120,7 @@ func TestP4Check(t *testing.T) {
 		}, "", "no table chooses its bank"},
 		"another object in the read-out control": {func(i, j string) (string, string) {
 			return strings.Replace(i, "int64_value: 128", "int64_value: 129", 1), j
-		}, "", "does not answer a read-out of object 129 from cell 0"},
+		}, "", "does not answer a read-out of object 129, bank 1, from cell 0"},
 		"a counter that never increases": {func(i, j string) (string, string) {
 			return i, strings.Replace(j, `"value" : "ingress.own.counted"`, `"value" : "ingress.drops"`, 1)
 		}, "", "ingress.own.slots: no action increases its counter ingress.own.counted"},
@@ -139,6 +143,24 @@ func TestP4Check(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), test.want) || !strings.Contains(out, test.out) {
 			t.Errorf("%s: %v, want %q:\n%s", name, err, test.want, out)
 		}
+	}
+}
+
+// p4 check states the time of a read-out by RegisterEntry.
+func TestP4CheckByRegister(t *testing.T) {
+	text, err := os.ReadFile(strings.TrimSuffix(exampleProgram, ".json") + ".p4info.txtpb")
+	if err != nil {
+		t.Fatal(err)
+	}
+	info := filepath.Join(t.TempDir(), "info.txtpb")
+	text = regexp.MustCompile(`(?s)controller_packet_metadata \{.*?\n\}\n`).ReplaceAll(text, nil)
+	if err := os.WriteFile(info, text, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	out, err := command(t, "", "p4", "check", exampleProgram, "--p4info", info)
+	if !regexp.MustCompile(`read-out: by RegisterEntry, 12288 cells one by one, which took [0-9.]+ms from this machine's `+
+		`soft switch, and [0-9.]+m?s if each of them had to be cleared: [0-9.]+µs a cell`).MatchString(out) || err != nil {
+		t.Errorf("%v:\n%s", err, out)
 	}
 }
 

@@ -44,12 +44,21 @@ func pluginCommand() *cobra.Command {
 			}
 			w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 8, 2, ' ', 0)
 			fmt.Fprintln(w, "NAME\tVERSION\tSHA256\tSUMMARY")
+			others := 0
 			for _, e := range entries {
 				summary := e.Description.Summary
 				if e.Err != nil {
+					if !strings.HasPrefix(filepath.Base(e.Path), pluginhost.FilePrefix) {
+						others++
+						continue
+					}
 					summary = "unusable: " + e.Err.Error()
 				}
 				fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", e.Name, e.Description.Version, e.SHA256, summary)
+			}
+			if others > 0 {
+				fmt.Fprintf(cmd.ErrOrStderr(), "not listed: %s that cannot be run as a plugin, and whose name does not begin "+
+					"with %s\n", counted(others, "file"), pluginhost.FilePrefix)
 			}
 			return w.Flush()
 		},

@@ -77,6 +77,9 @@ func TestPluginNew(t *testing.T) {
 	for args, want := range map[string]string{
 		"Port":                                 `"Port" is not a plugin's name: expected`,
 		"univmon":                              "the plugin univmon comes with netsketch",
+		"netsketch --netsketch ../..":          "the files and annotations of netsketch have the name netsketch",
+		"collector --netsketch ../..":          "the plugin could not publish below /collector; choose another name",
+		"interfaces --netsketch ../..":         "the plugin could not publish below /interfaces; choose another name",
 		"x --netsketch /nonexistent":           "--netsketch /nonexistent: no go.mod",
 		"x":                                    "no Go module of netsketch in",
 		"hello " + same + " --netsketch ../..": "exists; name another",
@@ -153,5 +156,30 @@ func TestMisspelledNames(t *testing.T) {
 		if _, err := command(t, "", strings.Fields(args)...); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", args, err, want)
 		}
+	}
+}
+
+// plugin list does not list files that are no plugins, and says that there are some.
+func TestPluginListOthers(t *testing.T) {
+	dir := t.TempDir()
+	for name, mode := range map[string]os.FileMode{"go.mod": 0o644, "run.sh": 0o755, "netsketch-plugin-odd": 0o755} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\n"), mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var out, notes bytes.Buffer
+	cmd := root()
+	cmd.SetOut(&out)
+	cmd.SetErr(&notes)
+	cmd.SetArgs([]string{"plugin", "list", "--plugins", dir})
+	if err := cmd.ExecuteContext(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if text := out.String(); strings.Contains(text, "go.mod") || strings.Contains(text, "run.sh") ||
+		!strings.Contains(text, "odd") || !strings.Contains(text, "unusable: ") {
+		t.Errorf("the list is\n%s", text)
+	}
+	if want := "not listed: 2 files that cannot be run as a plugin"; !strings.Contains(notes.String(), want) {
+		t.Errorf("notes %q, want %q", &notes, want)
 	}
 }

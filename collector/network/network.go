@@ -553,5 +553,15 @@ func (c *Component) Unmeasured() (faults []error) {
 	return faults
 }
 
+// Programs returns the programs that devices run from files, each once.
+func (c *Component) Programs() (programs []*p4rt.Program) {
+	for _, m := range c.all() {
+		if m.program != nil && m.cfg.Pipeline.Name == "" && !slices.Contains(programs, m.program) {
+			programs = append(programs, m.program)
+		}
+	}
+	return programs
+}
+
 // IsDevice reports whether there is a device of this name.
 func (c *Component) IsDevice(name string) bool { return c.find(name) != nil }

@@ -37,6 +37,7 @@ import (
 	"github.com/netsketch/netsketch/internal/certs"
 	"github.com/netsketch/netsketch/internal/config"
 	"github.com/netsketch/netsketch/internal/manpages"
+	"github.com/netsketch/netsketch/internal/program"
 	"github.com/netsketch/netsketch/internal/usage"
 )
 
@@ -112,12 +113,12 @@ func New(version string, roles ...Role) *cobra.Command {
 		return run(cmd.Context(), c, version, roles, logger(cmd.ErrOrStderr(), c.Log))
 	}
 	cmd := &cobra.Command{
-		Use:   "netsketch-agent",
+		Use:   program.Agent(),
 		Short: "Measure the packets of this host, and report each epoch to the collector",
 		Long: `Measure the packets of this host, and report each epoch to the collector, which also sends the settings
 of each role. Certificates are loaded again when their files change and on SIGHUP. SIGTERM ends the agent; programs
 that are pinned in the kernel stay, and strip what arrives for telemetry. The command remove takes them away.`,
-		Example:       "  netsketch-agent --config /etc/netsketch/agent.yaml",
+		Example:       "  " + program.Agent() + " --config /etc/netsketch/agent.yaml",
 		Version:       version,
 		SilenceErrors: true,
 		SilenceUsage:  true,

@@ -12,3 +12,12 @@ func TestName(t *testing.T) {
 		}
 	}
 }
+
+func TestAgent(t *testing.T) {
+	for called, want := range map[string]string{"netsketch-agent": "netsketch-agent",
+		"./hostagent-bursts": "hostagent-bursts", "/tmp/x/command.test": "netsketch-agent"} {
+		if got := agentOf(called); got != want {
+			t.Errorf("%s: %s, want %s", called, got, want)
+		}
+	}
+}

@@ -23,6 +23,7 @@ import (
 	"github.com/netsketch/netsketch/lab"
 	"github.com/netsketch/netsketch/lab/scenario/groundtruth"
 	"github.com/netsketch/netsketch/p4/p4rt"
+	"github.com/netsketch/netsketch/p4/softswitch/trial"
 	"github.com/netsketch/netsketch/yang"
 	"github.com/netsketch/netsketch/yang/table"
 )
@@ -102,7 +103,11 @@ func checkProgram(name string) error {
 	if err != nil {
 		return err
 	}
-	return device.CheckProgram(&p4rt.Program{Name: name, P4Info: p.P4Info, DeviceConfig: p.JSON})
+	program := &p4rt.Program{Name: name, P4Info: p.P4Info, DeviceConfig: p.JSON}
+	if err := device.CheckProgram(program); err != nil || !isFile(name) {
+		return err
+	}
+	return trial.Check(program)
 }
 
 // checkNetwork reports what a collector would refuse in the scenario's network, and agents without

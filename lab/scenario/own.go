@@ -86,11 +86,11 @@ func (s *Scenario) checkScoring(errs *settings.KeyErrors) {
 	}
 }
 
-// checkBound adds what a bound cannot mean: no values between its limits, a plugin that does not
-// run, or a dimension that a measure of one's own does not have.
+// checkBound adds what a bound cannot mean: no values between its limits, a share above 1, a plugin
+// that does not run, or a dimension that a measure of one's own does not have.
 func (s *Scenario) checkBound(errs *settings.KeyErrors, key string, b *Bound) {
-	if b.AtLeast != nil && b.AtMost != nil && *b.AtLeast > *b.AtMost {
-		errs.Add(key, "no value is at least %v and at most %v", *b.AtLeast, *b.AtMost)
+	if err := score.CheckBounds(s.algorithms(), PartialEpochs, b.Measure, b.AtLeast, b.AtMost); err != nil {
+		errs.Add(key, "%v", err)
 	}
 	var names []string
 	for _, p := range s.plugins() {

@@ -180,6 +180,31 @@ func TestOwnProgramRefused(t *testing.T) {
 	}
 }
 
+// A program that answers another object than its annotation states is refused by config check.
+func TestOwnProgramContradicts(t *testing.T) {
+	dir := t.TempDir()
+	for _, end := range []string{".json", ".p4info.txtpb"} {
+		text, err := os.ReadFile("../../examples/cocosketch/p4/cocosketch" + end)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text = []byte(strings.Replace(string(text), "int64_value: 128", "int64_value: 129", 1))
+		if err := os.WriteFile(filepath.Join(dir, "odd"+end), text, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s, err := Parse("s", []byte("epochs: 1\nprogram: "+dir+"/odd.json\ntraffic: [{name: a, rate: 100, flows: 1}]\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = "register ingress.own.slots: the program does not answer a read-out of object 129, bank 1, from " +
+		"cell 0: an action needs NS_READ_AND_CLEAR(slots, 12288), called where NS_ASKED(129, 12288) holds"
+	if _, err := s.Check(t.Context(), dir); err == nil || strings.Count(err.Error(), want) != 1 ||
+		!strings.HasPrefix(err.Error(), "s:2:10: program: ") {
+		t.Errorf("config check: %v, want %q once, at the key program", err, want)
+	}
+}
+
 // An agent's program that serves no role ends the run, with its name.
 func TestOwnAgentFails(t *testing.T) {
 	s, err := Parse("s", []byte("epochs: 1\nprogram: forwarding\nagents: [/bin/true]\n"+
@@ -416,6 +441,11 @@ func TestScoringErrors(t *testing.T) {
 		sizes("m", "") + bound + "at-most: 0.5}]":                      "expect[0]: no value is at least 1 and at most 0.5",
 		sizes("m", "") + bound + "algorithm: y}]":                      `expect[0].algorithm: no algorithm is called "y"`,
 		sizes("m", ", dimensions: [src]") + bound + "dimension: dst}]": `the measure m has no dimension "dst"; there are src`,
+		sizes("m", "") + "\nexpect: [{measure: m, at-least: 1.2}]":     "expect[0]: m is a share, so that it is at most 1",
+		sizes("m", "") + "\nexpect: [{measure: x-lost, at-most: 2}]":   "expect[0]: x-lost is a share",
+		sizes("m", "") + "\nexpect: [{measure: m, at-least: -0.1}]":    "expect[0]: -0.1 bounds nothing",
+		"x}]\nexpect: [{measure: partial-epochs, at-most: 5}]":         "expect[0]: partial-epochs is a share",
+		"x}]\nexpect: [{measure: heavy-hitter-f1, at-least: 95}]":      "expect[0]: heavy-hitter-f1 is a share",
 		"x}]\nprogram: forwarding\nagents: [./a, ./a]":                 "agents[1]: ./a is there twice",
 	} {
 		if _, err := Parse("s", []byte(head+text)); err == nil || !strings.Contains(err.Error(), want) {

@@ -13,7 +13,9 @@ package score
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/openconfig/gnmi/proto/gnmi"
@@ -81,6 +83,45 @@ func (a *Algorithm) MeasureNames() []string {
 	return names
 }
 
+// Shares returns the measures whose values are between 0 and 1: those of counts, and Lost.
+func (a *Algorithm) Shares() []string {
+	names := []string{a.Lost}
+	for i := range a.Measures {
+		m := &a.Measures[i]
+		leaves := Leaves{}
+		for _, leaf := range m.Leaves {
+			leaves[leaf] = Value{Number: 1}
+		}
+		same := Rows{"": &Row{Leaves: leaves}}
+		if s, _ := m.Stat(m, same, same); s.pool != nil {
+			names = append(names, m.Name)
+		}
+	}
+	return names
+}
+
+// CheckBounds returns an error if bounds of a measure hold for all its values, or for none. share
+// is a measure of every scenario that is a share, too.
+func CheckBounds(algorithms []Algorithm, share, measure string, atLeast, atMost *float64) error {
+	shares := []string{share}
+	for i := range algorithms {
+		shares = append(shares, algorithms[i].Shares()...)
+	}
+	for _, bound := range []*float64{atLeast, atMost} {
+		switch {
+		case bound == nil:
+		case *bound < 0:
+			return fmt.Errorf("%v bounds nothing: no measure is negative; expected a number from 0 on", *bound)
+		case *bound > 1 && slices.Contains(shares, measure):
+			return fmt.Errorf("%s is a share, so that it is at most 1; expected a number from 0 to 1, found %v", measure, *bound)
+		}
+	}
+	if atLeast != nil && atMost != nil && *atLeast > *atMost {
+		return fmt.Errorf("no value is at least %v and at most %v", *atLeast, *atMost)
+	}
+	return nil
+}
+
 // Setting describes the run that is scored.
 type Setting struct {
 	Config  json.RawMessage         // configuration of the plugin; nil if the scenario has none
@@ -110,8 +151,6 @@ type Truth struct {
 	Devices map[string]*Device
 	// Complete reports that Devices has all switches with banks.
 	Complete bool
-	// Rerouted reports that routes changed as planned, so that other paths of flows are no fault.
-	Rerouted bool
 	// Network counts the packets that entered the network; nil unless Devices has all edge switches.
 	// Lost counts the entered packets that did not leave.
 	Network, Lost truth.Counts
