@@ -175,7 +175,8 @@ func bind(cat *p4values.Catalog) (*binding, error) {
 				t.Name, b.banks)
 		}
 		if r.Width < 1 || r.Width > 32 {
-			return nil, fmt.Errorf("register %s has cells of %d bits; the read-out carries 1 to 32", r.Name, r.Width)
+			return nil, fmt.Errorf("register %s has cells of %d bits; the read-out carries 1 to 32: keep a wider number in "+
+				"two cells", r.Name, r.Width)
 		}
 		if n := r.Readout.Cells; n%p4rt.ReadoutCells != 0 && p4rt.ReadsByPacket(cat) {
 			return nil, fmt.Errorf("register %s has %d cells in a bank: a packet reads and clears %d cells, so the last one "+
