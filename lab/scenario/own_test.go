@@ -408,6 +408,26 @@ func TestOwnLost(t *testing.T) {
 	}
 }
 
+// Switches are compared unless they run another program, which shows by the lack of results.
+func TestOwnOtherProgram(t *testing.T) {
+	published := score.Tables{}
+	published.Rows("node", score.View{Device: "leaf1"}).Add("", score.Leaves{})
+	published.Rows("flow", score.View{Device: "leaf2", Dimension: "src"}).Add("10.0.0.1", score.Leaves{})
+	c := scoring.Scoring{Summary: "nodes/node", Measures: []scoring.Measure{{Name: "m", List: "flow", Stat: "f1"}}}
+	for all, want := range map[bool][]string{true: {"leaf1", "leaf2", "spine1"}, false: {"leaf1", "leaf2"}} {
+		var got []string
+		for _, name := range []string{"leaf1", "leaf2", "spine1"} {
+			view := score.View{Device: name, Dimension: "src"}
+			if _, ok := c.Algorithm(all).Measures[0].Dimension(&score.Epoch{Published: published}, view); ok {
+				got = append(got, name)
+			}
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("one program %v: %v are compared, want %v", all, got, want)
+		}
+	}
+}
+
 // Errors in scoring name the key and what is expected there.
 func TestScoringErrors(t *testing.T) {
 	const head = "traffic: [{name: a, rate: 1, flows: 1}]\nscoring: [{root: r, summary: a/b, plugin: "

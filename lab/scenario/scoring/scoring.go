@@ -60,7 +60,8 @@ var (
 	Values = []string{"relative-error", "found-error", "wmre", "correct", "found-correct"}
 )
 
-// Algorithm returns the plugin's scoring. If all switches run one program, each must have results.
+// Algorithm returns the plugin's scoring. If all switches run one program, each must have results;
+// otherwise, switches without results are not compared.
 func (c *Scoring) Algorithm(all bool) score.Algorithm {
 	summary := c.Summary[strings.LastIndexByte(c.Summary, '/')+1:]
 	a := score.Algorithm{Plugin: c.Plugin, Root: c.Root, ViewKeys: []string{"node", "dimension"}, Summary: summary,
@@ -75,7 +76,10 @@ func (c *Scoring) Algorithm(all bool) score.Algorithm {
 	for _, m := range c.Measures {
 		a.Measures = append(a.Measures, score.Measure{Name: m.Name, List: m.List, Stat: some(Stats[m.Stat]),
 			Leaves: []string{m.Leaf}, Truth: m.table(), Tolerance: m.Tolerance, Dimensions: m.Dimensions,
-			Dimension: func(_ *score.Epoch, v score.View) (string, bool) { return v.Dimension, true }})
+			Dimension: func(e *score.Epoch, v score.View) (string, bool) {
+				measured := e.Published.Row(summary, score.View{Device: v.Device}, "") != nil || len(e.Published[m.List][v]) > 0
+				return v.Dimension, all || c.Network || measured
+			}})
 	}
 	a.GroundTruth = func(*score.Setting) (func(*score.Epoch) score.Tables, error) {
 		return func(e *score.Epoch) score.Tables {
