@@ -94,7 +94,8 @@ func sides(r *p4values.Register) []int {
 }
 
 // marked returns the largest value of a cell for the cells that mark sets, and 0 for others. Each
-// packet has a mark at another place in bank 0 than in other banks.
+// packet has a mark at another place in bank 0 than in other banks. Marks are not negative, because
+// programs may extend the sign of narrow cells.
 func marked(r *p4values.Register, bank, cell int) uint64 {
 	at := 0
 	if bank > 0 {
@@ -103,7 +104,10 @@ func marked(r *p4values.Register, bank, cell int) uint64 {
 	if cell%p4rt.ReadoutCells != at && cell != r.Readout.Cells-1 {
 		return 0
 	}
-	return 1<<min(r.Width, 32) - 1
+	if r.Signed && r.Width > 1 {
+		return 1<<(r.Width-1) - 1
+	}
+	return 1<<r.Width - 1
 }
 
 // checkSizes returns an error if the P4Info and the device config have registers of other sizes.
