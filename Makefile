@@ -312,14 +312,32 @@ chamelemon-figure9: build ## ChameleMon's Figure 9 on the emulated testbed, into
 omnimon-failures: build ## OmniMon on 80 switches and 128 hosts, four kinds of failures, 20 seeds (eight minutes)
 	NETSKETCH_EXP9=$(CURDIR)/.cache/omnimon-9.csv $(GO) test -run TestOmniMonExp9 -count 1 -v -timeout 120m ./lab/scenario
 
-omnimon-mutants: ## changes OmniMon's solver in one place at a time, to find what no test checks (an hour)
-	$(GO) run ./internal/test/mutate -tests ./plugins/omnimon/linear,./plugins/omnimon/analysis \
+omnimon-mutants: ## changes OmniMon's solver in one place at a time, to find what no test checks (minutes; PART=2/5)
+	$(GO) run ./internal/test/mutate $(if $(PART),-part $(PART)) \
+	  -tests ./plugins/omnimon/linear,./plugins/omnimon/analysis \
 	  -known plugins/omnimon/linear/testdata/mutants.txt ./plugins/omnimon/linear
-	$(GO) run ./internal/test/mutate -functions solve,unknowns,passages,slots,totals,infer \
+	$(GO) run ./internal/test/mutate $(if $(PART),-part $(PART)) -functions solve,unknowns,passages,slots,totals,infer \
 	  -known plugins/omnimon/linear/testdata/mutants.txt ./plugins/omnimon/analysis
 
-estimate-mutants: ## the same for MRAC and the other estimators from rows of counters (half an hour)
-	$(GO) run ./internal/test/mutate -known sketch/estimate/testdata/mutants.txt ./sketch/estimate
+estimate-mutants: ## the same for MRAC and the other estimators from rows of counters (minutes)
+fermat-mutants: ## the same for FermatSketch and its decoder (minutes)
+tower-mutants: ## the same for TowerSketch (minutes)
+sumax-mutants: ## the same for SuMax (minutes)
+universal-mutants: ## the same for UnivMon's sketch and its estimates (hours; PART=2/5 for the second fifth)
+estimate-mutants fermat-mutants tower-mutants sumax-mutants universal-mutants: %-mutants:
+	$(GO) run ./internal/test/mutate $(if $(PART),-part $(PART)) -known sketch/$*/testdata/mutants.txt ./sketch/$*
+
+fidelity: ## every test that docs/evidence/fidelity.md names, none skipped (FIDELITY="^sketch/" for some)
+	@grep -o '`[a-z][^`: ]*: \(Test\|Fuzz\)[A-Za-z0-9_]*`' docs/evidence/fidelity.md | tr -d '`' | grep -e '$(or $(FIDELITY),.)' | \
+	  sort -u | awk -F': ' '{t[$$1] = t[$$1] "|" $$2} END {for (p in t) print p, substr(t[p], 2)}' | sort | \
+	  { failed=0; while read -r package tests; do \
+	    in=.; case $$package in lab/figures/*) in=lab/figures; package=$${package#lab/figures/};; esac; \
+	    echo "fidelity: $$in/$$package: $$tests"; \
+	    out=$$($(GO) test -C $$in -v -count 1 -timeout 60m -run "^($$tests)$$" ./$$package 2>&1) || failed=1; \
+	    grep -e '^--- ' <<<"$$out" || true; ! grep -q -e '^--- FAIL' -e '^FAIL' <<<"$$out" || echo "$$out"; \
+	    [ $$(grep -c '^--- PASS' <<<"$$out") = $$(tr '|' '\n' <<<"$$tests" | wc -l) ] || \
+	      { echo "fidelity: $$in/$$package: a test failed or did not run"; failed=1; }; \
+	  done; exit $$failed; }
 
 fuzz-all: ## every fuzz target there is, FUZZTIME each; an hour at 60s
 	@$(MAKE) fuzz FUZZ="$$(grep -rn --include='*_test.go' '^func Fuzz' . | grep -v '^./examples/' | \

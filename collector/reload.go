@@ -117,6 +117,7 @@ func (c *Collector) reload(ctx context.Context, next *config.Config, requested b
 	}
 	next = c.autoload(next)
 	changes := config.Compare(current, next)
+	next = next.KeepFixed(current) // current holds what is in force, so that later reloads name these keys as well
 	changes.RestartPlugins(next, c.analysis.Replaced(0))
 	if err := current.CheckComplete(next); err != nil {
 		return changes, c.refuse(err)
@@ -159,16 +160,17 @@ func (c *Collector) reload(ctx context.Context, next *config.Config, requested b
 	)
 	c.network.Bind(c.analysis.Bindings(), c.analysis.BankEpochs())
 	c.network.Await() // another member may run a plugin after the change, so the reports expected change
-	reason := ""
+	var reasons []string
 	if err != nil {
-		reason = err.Error()
+		reasons = append(reasons, err.Error())
 		c.log.Error("parts of the configuration could not be applied", "error", err)
 	}
-	c.reloads.set(config.ReloadApplied, reason)
-	c.self.Changed()
 	if len(changes.NeedRestart) > 0 {
+		reasons = append(reasons, "take effect when the collector is restarted: "+strings.Join(changes.NeedRestart, ", "))
 		c.log.Warn("some changes take effect only when the collector is restarted", "keys", changes.NeedRestart)
 	}
+	c.reloads.set(config.ReloadApplied, strings.Join(reasons, "\n"))
+	c.self.Changed()
 	c.log.Info("configuration reloaded", "changes", changes.String())
 	return changes, err
 }

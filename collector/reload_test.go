@@ -185,6 +185,31 @@ func TestReloadThatAddsTheEndMarker(t *testing.T) {
 	}
 }
 
+// Keys that take effect after a restart are named by every reload until the file has the values in
+// force again. Until then the collector and its plugins keep those values.
+func TestReloadThatNeedsARestart(t *testing.T) {
+	base := devicesYAML(2) + pluginsYAML(t, "fake")
+	r := newRig(t, base, nil)
+	was := r.c.Config().Epoch
+	next := base + "epoch: {interval: 2s}\nname: other\n"
+	for range 2 {
+		if err := r.reload(next); err != nil {
+			t.Fatal(err)
+		}
+		r.expectReload("APPLIED", "take effect when the collector is restarted: name, epoch")
+	}
+	if got := r.c.Config().Epoch; got != was {
+		t.Errorf("epoch %+v, want %+v", got, was)
+	}
+	if p := r.plugins["fake"]; len(p.config) != 1 {
+		t.Errorf("the plugin was configured %q, want once", p.config)
+	}
+	if err := r.reload(base); err != nil {
+		t.Fatal(err)
+	}
+	r.expectReload("APPLIED", "reason= ")
+}
+
 // A configuration that removes more than the limit is held until it is requested again after the
 // stated time.
 func TestReloadThatRemovesTooMuchIsHeld(t *testing.T) {

@@ -334,7 +334,7 @@ func (c *Config) WithPlugins(names []string) (_ *Config, err error) {
 	for _, name := range names {
 		p := settings.Default[Plugin]()
 		p.Plugin = name
-		p.complete(c)
+		p.complete()
 		switch invalid := settings.CheckName(name); {
 		case invalid != nil:
 			err = errors.Join(err, fmt.Errorf("plugin %s: %w; rename the file", name, invalid))
@@ -354,12 +354,9 @@ func (p Plugin) Binary() string {
 }
 
 // complete derives values that were not given from others.
-func (p *Plugin) complete(c *Config) {
+func (p *Plugin) complete() {
 	if p.Name == "" {
 		p.Name = p.Binary()
-	}
-	if p.Deadline == 0 {
-		p.Deadline = c.Epoch.Interval
 	}
 }
 

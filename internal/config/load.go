@@ -75,7 +75,7 @@ func (c *Config) complete(directory string, given func(path string) bool) {
 	}
 	for i := range c.Plugins.Instances {
 		p := &c.Plugins.Instances[i]
-		p.complete(c)
+		p.complete()
 		if filepath.Base(p.Plugin) != p.Plugin {
 			p.Plugin = settings.RelativeTo(directory, p.Plugin)
 			if filepath.Base(p.Plugin) == p.Plugin { // it stays a path

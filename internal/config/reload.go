@@ -153,14 +153,41 @@ func fixedKeys(old, new reflect.Value, path string) []string {
 		a, b, at := old.FieldByIndex(f.Index), new.FieldByIndex(f.Index), settings.Join(path, f.Key)
 		switch {
 		case f.Tag.Get("live") != "":
-		case a.Kind() == reflect.Struct && slices.ContainsFunc(settings.Fields(a.Type()),
-			func(f settings.Field) bool { return f.Tag.Get("live") != "" }):
+		case hasLive(a.Type()):
 			keys = append(keys, fixedKeys(a, b, at)...)
 		case !same(a.Interface(), b.Interface()):
 			keys = append(keys, at)
 		}
 	}
 	return keys
+}
+
+// KeepFixed returns c with the running configuration's values of the keys that take effect only
+// after a restart.
+func (c *Config) KeepFixed(running *Config) *Config {
+	kept := *c
+	keepFixed(reflect.ValueOf(*running), reflect.ValueOf(&kept).Elem())
+	return &kept
+}
+
+func keepFixed(running, kept reflect.Value) {
+	for _, f := range settings.Fields(kept.Type()) {
+		if f.Tag.Get("live") != "" {
+			continue
+		}
+		from, to := running.FieldByIndex(f.Index), kept.FieldByIndex(f.Index)
+		if hasLive(to.Type()) {
+			keepFixed(from, to)
+			continue
+		}
+		to.Set(from)
+	}
+}
+
+// hasLive reports whether t is a struct with keys that take effect without a restart.
+func hasLive(t reflect.Type) bool {
+	return t.Kind() == reflect.Struct &&
+		slices.ContainsFunc(settings.Fields(t), func(f settings.Field) bool { return f.Tag.Get("live") != "" })
 }
 
 // same reports whether two values are equal; positions of sections in the file do not count.

@@ -79,7 +79,7 @@ name: other
 epoch: {interval: 2s}
 devices: [{name: s1, address: "h:1", device-id: 1}, {name: s2, address: "h:2", device-id: 2}]
 plugins:
-  instances: [{plugin: a, config: {x: 1}, deadline: 1s}, {plugin: b, deadline: 1s}, {plugin: c, deadline: 1s}]
+  instances: [{plugin: a, config: {x: 1}}, {plugin: b}, {plugin: c}]
 outputs: [{type: gnmi, listen: "x:2"}]
 log: {level: debug}
 `, summary{Log: true, NeedRestart: []string{"name", "epoch", "outputs"}}},

@@ -17,6 +17,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/netsketch/netsketch/lab/figures/accuracy"
 	"github.com/netsketch/netsketch/lab/figures/sketches"
 	"github.com/netsketch/netsketch/lab/figures/suite"
 	"github.com/netsketch/netsketch/lab/figures/trace"
@@ -166,17 +167,31 @@ func writeRows(name string, rows []suite.Row) error {
 }
 
 func accuracyCommand() *cobra.Command {
-	var most int
-	var only []string
+	var part accuracy.Selection
+	var draws, most int
+	var seed uint64
+	var limit time.Duration
 	cmd := &cobra.Command{
 		Use:   "accuracy",
 		Short: "What plugins publish from 1,000 to 4 million flows of nine kinds of traffic, against ground truth, as CSV",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return sketches.Accuracies(cmd.Context(), cmd.OutOrStdout(), only, most)
+			if draws > 0 {
+				if seed == 0 {
+					seed = uint64(time.Now().UnixNano())
+				}
+				return accuracy.Draws(cmd.Context(), cmd.OutOrStdout(), part.Algorithms, draws, most, seed, limit)
+			}
+			return accuracy.Table(cmd.Context(), cmd.OutOrStdout(), part)
 		},
 	}
-	cmd.Flags().StringSliceVar(&only, "algorithms", nil, "algorithms to measure; all when empty")
-	cmd.Flags().IntVar(&most, "flows", 4_000_000, "most flows of an epoch")
+	cmd.Flags().StringSliceVar(&part.Algorithms, "algorithms", nil, "algorithms to measure; all when empty")
+	cmd.Flags().StringSliceVar(&part.Traffic, "traffic", nil, "traffic to measure; all when empty")
+	cmd.Flags().IntSliceVar(&part.Flows, "flows", nil, "numbers of flows to measure; all when empty")
+	cmd.Flags().IntVar(&draws, "draws", 0, "draw traffic so many times at random instead, and fail if a value is "+
+		"further from ground truth than the plugin says")
+	cmd.Flags().IntVar(&most, "most", 1_000_000, "most flows of drawn traffic")
+	cmd.Flags().Uint64Var(&seed, "seed", 0, "seed of drawn traffic; 0 takes one from the clock")
+	cmd.Flags().DurationVar(&limit, "time", time.Hour, "time after which no more traffic is drawn")
 	return cmd
 }

@@ -6,6 +6,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -54,21 +55,21 @@ func TestSample(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			sum := sums[tc.algorithm.name]
+			sum := sums.tally(tc.algorithm.name)
 			for kind, least := range tc.bounds {
 				f := sum.kind(kind)
-				if f.found.of == 0 || f.found.value() < least[0] || f.right.value() < least[1] {
-					t.Errorf("%s: recall %s of %d, precision %s of %d; want at least %v", kind, percent(f.found), f.found.of,
-						percent(f.right), f.right.of, least)
+				if f.Found.Of == 0 || f.Found.value() < least[0] || f.Right.value() < least[1] {
+					t.Errorf("%s: recall %s of %d, precision %s of %d; want at least %v", kind, percent(f.Found), f.Found.Of,
+						percent(f.Right), f.Right.Of, least)
 				}
 			}
-			for what, s := range sum.healthy {
-				if s.n > 0 {
-					t.Errorf("%s: %d false alerts in %d healthy epochs", what, s.n, s.of)
+			for what, s := range sum.Healthy {
+				if s.N > 0 {
+					t.Errorf("%s: %d false alerts in %d healthy epochs", what, s.N, s.Of)
 				}
 			}
 			if t.Failed() {
-				t.Log(strings.Join(sum.notes, "\n"))
+				t.Log(strings.Join(sum.Notes, "\n"))
 			}
 		})
 	}
@@ -131,23 +132,22 @@ func TestCount(t *testing.T) {
 		epoch(8, "d begins", "", "d"), epoch(9, "", "e", ""), epoch(10, "e begins", "", ""), epoch(11, "f begins", "", ""),
 		epoch(12, "", "g", ""), epoch(13, "", "", ""), epoch(14, "", "", ""),
 	})
-	f := got.kinds["LOOP"]
-	if f.found != (share{2, 3}) || f.near != (share{1, 2}) || f.right != (share{3, 5}) || got.skipped != 1 ||
-		f.exactly != (score.Confusion{TruePositive: 3, FalsePositive: 2, FalseNegative: 2}) {
-		t.Errorf("found %v, near %v, right %v, exactly %+v, %d skipped\n%s", f.found, f.near, f.right, f.exactly,
-			got.skipped, strings.Join(got.notes, "\n"))
+	f := got.Kinds["LOOP"]
+	if f.Found != (share{2, 3}) || f.Near != (share{1, 2}) || f.Right != (share{3, 5}) || got.Skipped != 1 ||
+		f.Exactly != (score.Confusion{TruePositive: 3, FalsePositive: 2, FalseNegative: 2}) {
+		t.Errorf("found %v, near %v, right %v, exactly %+v, %d skipped\n%s", f.Found, f.Near, f.Right, f.Exactly,
+			got.Skipped, strings.Join(got.Notes, "\n"))
 	}
-	if h := got.healthy["nothing"]; h == nil || h.n != 2 || h.of != 9 {
+	if h := got.Healthy["nothing"]; h == nil || h.N != 2 || h.Of != 9 {
 		t.Errorf("healthy: %+v", h)
 	}
-	sum := newTally()
-	sum.add(got)
-	sum.add(got)
-	if f := sum.kinds["LOOP"]; f.found != (share{4, 6}) || sum.healthy["nothing"].of != 18 ||
-		len(sum.notes) != 2*len(got.notes) {
+	twice := together([]*sum{{tallies: map[string]*tally{"x": got}}, {tallies: map[string]*tally{"x": got}}})
+	sum := twice.tallies["x"]
+	if f := sum.Kinds["LOOP"]; f.Found != (share{4, 6}) || sum.Healthy["nothing"].Of != 18 ||
+		len(sum.Notes) != 2*len(got.Notes) {
 		t.Errorf("sum %+v", f)
 	}
-	if err := aims(map[string]*tally{"x": sum}); err == nil || !strings.Contains(err.Error(), "recall of LOOP is 0.667") ||
+	if err := aims(twice); err == nil || !strings.Contains(err.Error(), "recall of LOOP is 0.667") ||
 		!strings.Contains(err.Error(), "precision of LOOP is 0.600") || !strings.Contains(err.Error(), "4 false alerts") {
 		t.Errorf("aims: %v", err)
 	}
@@ -177,17 +177,17 @@ func TestMeasured(t *testing.T) {
 	after.Scores[0].Reported = map[string]bool{"soon": true}
 	got := newTally()
 	got.measured(x, 7, before, r, after)
-	f := got.kinds["heavy change"]
-	if f.found != (share{8, 9}) || f.near != (share{4, 7}) || f.right != (share{12, 13}) || f.exactly.FalsePositive != 4 ||
-		f.incomplete != (share{}) {
+	f := got.Kinds["heavy change"]
+	if f.Found != (share{8, 9}) || f.Near != (share{4, 7}) || f.Right != (share{12, 13}) || f.Exactly.FalsePositive != 4 ||
+		f.Incomplete != (share{}) {
 		t.Errorf("%+v", f)
 	}
-	if len(got.notes) != 2 || !strings.HasSuffix(got.notes[0], "epoch 7: not found: heavy change src b (one of 1)") ||
-		!strings.HasSuffix(got.notes[1], "epoch 7: false: heavy change src a (one of 1)") {
-		t.Errorf("notes %v", got.notes)
+	if len(got.Notes) != 2 || !strings.HasSuffix(got.Notes[0], "epoch 7: not found: heavy change src b (one of 1)") ||
+		!strings.HasSuffix(got.Notes[1], "epoch 7: false: heavy change src a (one of 1)") {
+		t.Errorf("notes %v", got.Notes)
 	}
 	got.measured(x, 8, r, after, nil)
-	if f.found != (share{8, 9}) || f.incomplete != (share{7, 8}) || f.right != (share{23, 24}) {
+	if f.Found != (share{8, 9}) || f.Incomplete != (share{7, 8}) || f.Right != (share{23, 24}) {
 		t.Errorf("incomplete: %+v", f)
 	}
 }
@@ -217,23 +217,82 @@ func TestPage(t *testing.T) {
 	if err := os.WriteFile(path, []byte("before\n"+begin+"old\n"+end+"after\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	r := run{seed: 7, seeds: 2, topologies: "ring,mesh"}
-	sum := newTally()
-	*sum.kind("loop") = finding{found: share{19, 20}, right: share{28, 30}, near: share{3, 4}, incomplete: share{1, 6},
-		exactly: score.Confusion{TruePositive: 22, FalsePositive: 4, FalseNegative: 2}}
-	sum.healthy["nothing"] = &share{0, 1000}
-	if err := write(path, r.table(map[string]*tally{"lightguardian": sum})); err != nil {
+	r := run{seeds: 2, topologies: "ring,mesh", share: 0.1}
+	draw := func(seed uint64, found int) *sum {
+		x := newTally()
+		*x.kind("loop") = finding{Found: share{found, 20}, Right: share{28, 30}, Near: share{3, 4}, Incomplete: share{1, 6},
+			Exactly: score.Confusion{TruePositive: 22, FalsePositive: 4, FalseNegative: 2}}
+		x.Healthy["nothing"] = &share{0, 1000}
+		d := newSum()
+		d.seed = seed
+		d.add("lightguardian", &piece{Played: "commit 0123456, 2026-01-02, 2 processors, load 0.5", Tally: x})
+		d.add("lightguardian", &piece{Played: "commit 0123456, 2026-01-02, 2 processors, load 1.5", Tally: newTally()})
+		return d
+	}
+	if err := write(path, r.table([]*sum{draw(7, 19), draw(40, 20)})); err != nil {
 		t.Fatal(err)
 	}
 	got, err := os.ReadFile(path)
-	for _, want := range []string{"before\n" + begin, "Seeds 7 to 8 on ring, mesh",
-		"| loop | 19 of 20 | 0.950 (0.764 to 0.991) | 1 of 6 | 30 | 28 | 0.933 (0.787 to 0.982) | 4 | 3 | 0.917, 0.846 |",
-		"| nothing | 1000 | 0 | 0.0 (0.0 to 3.7) |", end + "after\n"} {
+	for _, want := range []string{"before\n" + begin,
+		"Seeds 7 to 8 on ring, mesh, share 0.1 of the packets,\ncommit 0123456, 2026-01-02, 2 processors.\n\nSeeds 40 to 41",
+		"| loop | 7 | 19 of 20 | 0.950 (0.764 to 0.991) | 1 of 6 | 30 | 28 | 0.933 (0.787 to 0.982) | 4 | 3 | 0.917, 0.846 |",
+		"| loop | 40 | 20 of 20 |", "| loop | all | 39 of 40 |", "| nothing | | 2000 | 0 | 0.0 (0.0 to 1.8) |",
+		"| all | 7 | 1000 | 0 | 0.0 (0.0 to 3.7) |", "| all | all | 2000 | 0 |", end + "after\n"} {
 		if err != nil || !strings.Contains(string(got), want) {
 			t.Errorf("%q is missing (%v):\n%s", want, err, got)
 		}
 	}
 	if err := write(filepath.Join(t.TempDir(), "none"), ""); err == nil {
 		t.Error("a page that is not there")
+	}
+}
+
+// TestKept: a network whose counts are kept is not played again, but one that the seed drew
+// otherwise is an error.
+func TestKept(t *testing.T) {
+	x, err := draw(algorithms[0], "ring", 7, true, 0.1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := run{plugins: t.TempDir(), keep: t.TempDir(), parallel: 1, share: 0.1} // no plugins to play with
+	if p, err := r.kept(x); p != nil || err != nil {
+		t.Fatalf("kept %v, %v", p, err)
+	}
+	played := newTally()
+	*played.kind("LOOP") = finding{Found: share{1, 2}}
+	played.Healthy["nothing"] = &share{1, 9}
+	played.note(x, 3, "not found: LOOP")
+	if err := r.store(x, &piece{Scenario: x.text, Played: "commit 0123456, 2026-01-02", Tally: played}); err != nil {
+		t.Fatal(err)
+	}
+	got, err := r.count(t.Context(), []*trial{x})
+	if err != nil || !reflect.DeepEqual(got.tallies["lightguardian"], played) || !got.runs["commit 0123456, 2026-01-02"] {
+		t.Errorf("%+v, %v", got, err)
+	}
+	y := *x
+	y.text += "# another\n"
+	if _, err := r.count(t.Context(), []*trial{&y}); err == nil || !strings.Contains(err.Error(), "drew another network") {
+		t.Errorf("another network: %v", err)
+	}
+	if y, err := draw(algorithms[0], "ring", 8, true, 0.1); err != nil {
+		t.Fatal(err)
+	} else if _, err := r.count(t.Context(), []*trial{y}); err == nil {
+		t.Error("played without plugins")
+	}
+}
+
+// TestSeeds: draws have the given seeds or drawn ones.
+func TestSeeds(t *testing.T) {
+	for text, want := range map[string]int{"": 3, "5": 1, "5,7": 2} {
+		var r run
+		if err := r.draw(text, 3); err != nil || len(r.draws) != want {
+			t.Errorf("%q: %v, %v", text, r.draws, err)
+		}
+	}
+	for _, text := range []string{"x", "5,5", "5,", "-1"} {
+		var r run
+		if err := r.draw(text, 3); err == nil {
+			t.Errorf("%q: %v", text, r.draws)
+		}
 	}
 }

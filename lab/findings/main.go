@@ -15,6 +15,7 @@ import (
 	"os"
 	"os/signal"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -29,43 +30,63 @@ import (
 
 func main() {
 	var r run
+	seeds := ""
 	flag.StringVar(&r.plugins, "plugins", "bin/plugins", "`directory` of the plugins")
-	flag.Uint64Var(&r.seed, "seed", 0, "first seed; 0 draws one")
-	flag.IntVar(&r.seeds, "seeds", 20, "seeds for each topology")
+	flag.StringVar(&seeds, "seed", "", "first `seed` of each draw, separated by commas; drawn if empty")
+	draws := flag.Int("draws", 1, "draws, each with a line of its own in the table, if no seeds are given")
+	flag.IntVar(&r.seeds, "seeds", 20, "seeds of a draw for each topology")
 	flag.IntVar(&r.parallel, "parallel", 2, "networks that are played at the same time")
 	flag.StringVar(&r.algorithms, "algorithms", "", "plugins, separated by commas; all if empty")
 	flag.StringVar(&r.topologies, "topologies", strings.Join(topologies, ","), "topologies, separated by commas")
 	flag.StringVar(&r.faults, "faults", "", "true: only runs with faults; false: only healthy ones")
 	flag.StringVar(&r.page, "write", "", "`page` whose table is replaced")
 	flag.Float64Var(&r.share, "share", 1, "of the usual packets: fewer are played faster, and show less")
+	flag.StringVar(&r.keep, "keep", "", "`directory` for the counts of each network: what is there is not played again")
 	show := flag.Bool("show", false, "print the drawn scenarios and play none")
 	flag.Parse()
-	if r.seed == 0 {
-		r.seed = rand.Uint64N(1 << 32)
+	err := r.draw(seeds, *draws)
+	if err == nil {
+		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+		err = r.play(ctx, *show)
+		stop()
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := r.play(ctx, *show)
-	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "findings:", err)
 		os.Exit(1)
 	}
 }
 
-// run is a scenario with the seed and network that it was drawn from.
+// run is what the command plays: draws of networks.
 type run struct {
-	plugins, algorithms, topologies, faults, page string
+	plugins, algorithms, topologies, faults, page, keep string
 
-	seed            uint64
+	draws           []uint64 // first seed of each
 	seeds, parallel int
 	share           float64
-	began           string // commit, day and load when the run began
 
 	compiler softswitch.Compiler
 }
 
-// trials draws all networks.
-func (r *run) trials() (all []*trial, err error) {
+// draw sets the first seed of each draw: those of a text, or drawn ones.
+func (r *run) draw(text string, draws int) error {
+	if text == "" {
+		for range draws {
+			r.draws = append(r.draws, rand.Uint64N(1<<32))
+		}
+		return nil
+	}
+	for _, s := range strings.Split(text, ",") {
+		seed, err := strconv.ParseUint(s, 10, 64)
+		if err != nil || slices.Contains(r.draws, seed) {
+			return fmt.Errorf("-seed: %q is not another seed", s)
+		}
+		r.draws = append(r.draws, seed)
+	}
+	return nil
+}
+
+// trials draws all networks of a draw.
+func (r *run) trials(seed uint64) (all []*trial, err error) {
 	for i := range r.seeds {
 		for _, topology := range strings.Split(r.topologies, ",") {
 			if !slices.Contains(topologies, topology) {
@@ -79,7 +100,7 @@ func (r *run) trials() (all []*trial, err error) {
 					if r.faults != "" && r.faults != fmt.Sprint(faulty) {
 						continue
 					}
-					t, err := draw(a, topology, r.seed+uint64(i), faulty, r.share)
+					t, err := draw(a, topology, seed+uint64(i), faulty, r.share)
 					if err != nil {
 						return nil, err
 					}
@@ -96,21 +117,28 @@ func (r *run) trials() (all []*trial, err error) {
 
 // play plays all networks and prints the table.
 func (r *run) play(ctx context.Context, show bool) error {
-	trials, err := r.trials()
-	if err != nil {
-		return err
+	var sums []*sum
+	for _, seed := range r.draws {
+		trials, err := r.trials(seed)
+		if err != nil {
+			return err
+		}
+		if show {
+			for _, t := range trials {
+				fmt.Printf("# %v\n%s\n", t, t.text)
+			}
+			continue
+		}
+		fmt.Printf("seeds %d to %d, %d networks\n", seed, seed+uint64(r.seeds)-1, len(trials))
+		s, err := r.count(ctx, trials)
+		if err != nil {
+			return err
+		}
+		s.seed = seed
+		sums = append(sums, s)
 	}
 	if show {
-		for _, t := range trials {
-			fmt.Printf("# %v\n%s\n", t, t.text)
-		}
 		return nil
-	}
-	r.began = evidence.Run()
-	fmt.Printf("seeds %d to %d, %d networks\n", r.seed, r.seed+uint64(r.seeds)-1, len(trials))
-	sums, err := r.count(ctx, trials)
-	if err != nil {
-		return err
 	}
 	text := r.table(sums)
 	fmt.Print(text)
@@ -119,34 +147,37 @@ func (r *run) play(ctx context.Context, show bool) error {
 			return err
 		}
 	}
-	return aims(sums)
+	return aims(together(sums))
 }
 
-// count plays networks and counts their findings by algorithm.
-func (r *run) count(ctx context.Context, trials []*trial) (map[string]*tally, error) {
+// count plays the networks of a draw, unless their counts are kept, and counts their findings.
+func (r *run) count(ctx context.Context, trials []*trial) (*sum, error) {
 	var mu sync.Mutex
-	sums := map[string]*tally{}
+	out := newSum()
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(r.parallel)
 	for _, t := range trials {
 		group.Go(func() error {
-			n, err := t.play(ctx, r.plugins, &r.compiler)
+			p, err := r.kept(t)
+			if err == nil && p == nil {
+				p = &piece{Scenario: t.text, Played: evidence.Run()}
+				if p.Tally, err = t.play(ctx, r.plugins, &r.compiler); err == nil {
+					err = r.store(t, p)
+				}
+			}
 			if err != nil {
 				return fmt.Errorf("%v: %w", t, err)
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			for _, note := range n.notes {
+			for _, note := range p.Tally.Notes {
 				fmt.Println(note)
 			}
-			if sums[t.algorithm.name] == nil {
-				sums[t.algorithm.name] = newTally()
-			}
-			sums[t.algorithm.name].add(n)
+			out.add(t.algorithm.name, p)
 			return nil
 		})
 	}
-	return sums, group.Wait()
+	return out, group.Wait()
 }
 
 // play plays a network and counts.

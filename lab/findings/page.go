@@ -18,39 +18,62 @@ const (
 	mostFalse      = 0.001 // alerts in a healthy epoch
 )
 
-// table returns the counts as Markdown.
-func (r *run) table(sums map[string]*tally) string {
+// table returns the counts as Markdown: a line for each draw and one for all.
+func (r *run) table(draws []*sum) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "Seeds %d to %d on %s, share %g of the packets,\n%s.\n", r.seed, r.seed+uint64(r.seeds)-1,
-		strings.ReplaceAll(r.topologies, ",", ", "), r.share, r.began)
-	for _, name := range slices.Sorted(maps.Keys(sums)) {
-		t := sums[name]
-		if len(t.kinds) > 0 {
-			fmt.Fprintf(&b, "\n| %s: fault | found | recall (95 %%) | found of incomplete epochs | reported | right | "+
-				"precision (95 %%) | near the threshold | reported | exactly: recall, precision |\n|%s\n", name,
-				strings.Repeat("---|", 10))
-			for _, kind := range slices.Sorted(maps.Keys(t.kinds)) {
-				f := t.kinds[kind]
-				fmt.Fprintf(&b, "| %s | %d of %d | %s | %d of %d | %d | %d | %s | %d | %d | %.3f, %.3f |\n", kind, f.found.n,
-					f.found.of, percent(f.found), f.incomplete.n, f.incomplete.of, f.right.of, f.right.n, percent(f.right),
-					f.near.of, f.near.n, f.exactly.Recall(), f.exactly.Precision())
+	for _, d := range draws {
+		fmt.Fprintf(&b, "Seeds %d to %d on %s, share %g of the packets,\n%s.\n\n", d.seed, d.seed+uint64(r.seeds)-1,
+			strings.ReplaceAll(r.topologies, ",", ", "), r.share, strings.Join(slices.Sorted(maps.Keys(d.runs)), ";\n"))
+	}
+	all := together(draws)
+	// lines calls print for each draw that has tallies of a plugin, then for their sum.
+	lines := func(name string, print func(draw string, t *tally)) {
+		for _, d := range draws {
+			if t := d.tallies[name]; t != nil {
+				print(fmt.Sprint(d.seed), t)
 			}
 		}
-		fmt.Fprintf(&b, "\n| %s: healthy networks | epochs | false alerts | in 1,000 epochs (95 %%) |\n|---|---|---|---|\n",
-			name)
-		all := share{}
-		for _, what := range slices.Sorted(maps.Keys(t.healthy)) {
-			s := t.healthy[what]
-			all.n, all.of = all.n+s.n, all.of+s.of
-			fmt.Fprintf(&b, "| %s | %d | %d | %s |\n", what, s.of, s.n, perThousand(*s))
+		if len(draws) > 1 {
+			print("all", all.tallies[name])
 		}
-		fmt.Fprintf(&b, "| all | %d | %d | %s |\n", all.of, all.n, perThousand(all))
+	}
+	for i, name := range slices.Sorted(maps.Keys(all.tallies)) {
+		if i > 0 {
+			b.WriteString("\n")
+		}
+		if kinds := slices.Sorted(maps.Keys(all.tallies[name].Kinds)); len(kinds) > 0 {
+			fmt.Fprintf(&b, "| %s: fault | draw | found | recall (95 %%) | found of incomplete epochs | reported | right | "+
+				"precision (95 %%) | near the threshold | reported | exactly: recall, precision |\n|%s\n", name,
+				strings.Repeat("---|", 11))
+			for _, kind := range kinds {
+				lines(name, func(draw string, t *tally) {
+					f := t.kind(kind)
+					fmt.Fprintf(&b, "| %s | %s | %d of %d | %s | %d of %d | %d | %d | %s | %d | %d | %.3f, %.3f |\n", kind, draw,
+						f.Found.N, f.Found.Of, percent(f.Found), f.Incomplete.N, f.Incomplete.Of, f.Right.Of, f.Right.N,
+						percent(f.Right), f.Near.Of, f.Near.N, f.Exactly.Recall(), f.Exactly.Precision())
+				})
+			}
+			b.WriteString("\n")
+		}
+		fmt.Fprintf(&b, "| %s: healthy networks | draw | epochs | false alerts | in 1,000 epochs (95 %%) |\n|%s\n", name,
+			strings.Repeat("---|", 5))
+		for _, what := range slices.Sorted(maps.Keys(all.tallies[name].Healthy)) {
+			s := all.tallies[name].Healthy[what]
+			fmt.Fprintf(&b, "| %s | | %d | %d | %s |\n", what, s.Of, s.N, perThousand(*s))
+		}
+		lines(name, func(draw string, t *tally) {
+			s := share{}
+			for _, x := range t.Healthy {
+				s.N, s.Of = s.N+x.N, s.Of+x.Of
+			}
+			fmt.Fprintf(&b, "| all | %s | %d | %d | %s |\n", draw, s.Of, s.N, perThousand(s))
+		})
 	}
 	return b.String()
 }
 
 func percent(s share) string {
-	if s.of == 0 {
+	if s.Of == 0 {
 		return "none"
 	}
 	low, high := s.interval()
@@ -59,31 +82,31 @@ func percent(s share) string {
 
 func perThousand(s share) string {
 	low, high := s.rate()
-	return fmt.Sprintf("%.1f (%.1f to %.1f)", 1000*float64(s.n)/float64(max(s.of, 1)), 1000*low, 1000*high)
+	return fmt.Sprintf("%.1f (%.1f to %.1f)", 1000*float64(s.N)/float64(max(s.Of, 1)), 1000*low, 1000*high)
 }
 
 // aims returns an error that names what misses its aim.
-func aims(sums map[string]*tally) error {
+func aims(all *sum) error {
 	var errs []error
 	alerts := share{}
-	for _, name := range slices.Sorted(maps.Keys(sums)) {
-		for _, kind := range slices.Sorted(maps.Keys(sums[name].kinds)) {
-			f := sums[name].kinds[kind]
-			if f.found.value() < leastRecall {
-				errs = append(errs, fmt.Errorf("%s: recall of %s is %.3f; the aim is %v", name, kind, f.found.value(),
+	for _, name := range slices.Sorted(maps.Keys(all.tallies)) {
+		for _, kind := range slices.Sorted(maps.Keys(all.tallies[name].Kinds)) {
+			f := all.tallies[name].Kinds[kind]
+			if f.Found.value() < leastRecall {
+				errs = append(errs, fmt.Errorf("%s: recall of %s is %.3f; the aim is %v", name, kind, f.Found.value(),
 					leastRecall))
 			}
-			if f.right.value() < leastPrecision {
-				errs = append(errs, fmt.Errorf("%s: precision of %s is %.3f; the aim is %v", name, kind, f.right.value(),
+			if f.Right.value() < leastPrecision {
+				errs = append(errs, fmt.Errorf("%s: precision of %s is %.3f; the aim is %v", name, kind, f.Right.value(),
 					leastPrecision))
 			}
 		}
-		for _, s := range sums[name].healthy {
-			alerts.n, alerts.of = alerts.n+s.n, alerts.of+s.of
+		for _, s := range all.tallies[name].Healthy {
+			alerts.N, alerts.Of = alerts.N+s.N, alerts.Of+s.Of
 		}
 	}
-	if rate := float64(alerts.n) / float64(max(alerts.of, 1)); rate > mostFalse {
-		errs = append(errs, fmt.Errorf("%d false alerts in %d healthy epochs; the aim is 1 in %.0f", alerts.n, alerts.of,
+	if rate := float64(alerts.N) / float64(max(alerts.Of, 1)); rate > mostFalse {
+		errs = append(errs, fmt.Errorf("%d false alerts in %d healthy epochs; the aim is 1 in %.0f", alerts.N, alerts.Of,
 			1/mostFalse))
 	}
 	return errors.Join(errs...)

@@ -13,30 +13,30 @@ import (
 )
 
 // share is a count of so many.
-type share struct{ n, of int }
+type share struct{ N, Of int }
 
 func (s *share) add(hit bool) {
-	s.of++
+	s.Of++
 	if hit {
-		s.n++
+		s.N++
 	}
 }
 
 // value returns the share, 1 of nothing.
 func (s share) value() float64 {
-	if s.of == 0 {
+	if s.Of == 0 {
 		return 1
 	}
-	return float64(s.n) / float64(s.of)
+	return float64(s.N) / float64(s.Of)
 }
 
 // interval returns the limits of the share with a confidence of 95 % (Wilson).
 func (s share) interval() (low, high float64) {
-	if s.of == 0 {
+	if s.Of == 0 {
 		return 0, 1
 	}
 	const z = 1.96
-	n, p := float64(s.of), s.value()
+	n, p := float64(s.Of), s.value()
 	center, half := p+z*z/(2*n), z*math.Sqrt(p*(1-p)/n+z*z/(4*n*n))
 	return max(0, (center-half)/(1+z*z/n)), min(1, (center+half)/(1+z*z/n))
 }
@@ -52,7 +52,7 @@ func (s share) rate() (low, high float64) {
 		return p
 	}
 	solve := func(f func(mean float64) bool) float64 { // f is true from some mean on
-		low, high := 0.0, 10*float64(s.n+1)
+		low, high := 0.0, 10*float64(s.N+1)
 		for range 60 {
 			if m := (low + high) / 2; f(m) {
 				high = m
@@ -62,58 +62,58 @@ func (s share) rate() (low, high float64) {
 		}
 		return high
 	}
-	epochs := float64(max(s.of, 1))
-	if s.n > 0 {
-		low = solve(func(m float64) bool { return 1-below(m, s.n-1) >= 0.025 })
+	epochs := float64(max(s.Of, 1))
+	if s.N > 0 {
+		low = solve(func(m float64) bool { return 1-below(m, s.N-1) >= 0.025 })
 	}
-	return low / epochs, solve(func(m float64) bool { return below(m, s.n) <= 0.025 }) / epochs
+	return low / epochs, solve(func(m float64) bool { return below(m, s.N) <= 0.025 }) / epochs
 }
 
 // finding counts what was reported of one fault: alerts, or rows of each epoch.
 type finding struct {
-	found share // share of the faults at least 1.5 times above their threshold that were found within two intervals
-	// incomplete counts the faults, and those found, in epochs of which the plugin itself publishes
-	// that findings can be missing. They do not count in found.
-	incomplete share
-	near       share // share of the results within 1.5 times of a threshold that were reported
-	right      share // share of what was reported that is a fault, or near its threshold
-	// exactly counts all results by the threshold itself. Alerts near it are right.
-	exactly score.Confusion
+	Found share // share of the faults at least 1.5 times above their threshold that were found within two intervals
+	// Incomplete counts the faults, and those found, in epochs of which the plugin itself publishes
+	// that findings can be missing. They do not count in Found.
+	Incomplete share
+	Near       share // share of the results within 1.5 times of a threshold that were reported
+	Right      share // share of what was reported that is a fault, or near its threshold
+	// Exactly counts all results by the threshold itself. Alerts near it are right.
+	Exactly score.Confusion
 }
 
-// tally counts the findings of an algorithm.
+// tally counts the findings of an algorithm. Its fields are exported for the JSON of -keep.
 type tally struct {
-	kinds   map[string]*finding
-	healthy map[string]*share // false alerts by epochs, by the disturbance
-	notes   []string          // each false alert and each fault that was not found
-	skipped int               // epochs without results
+	Kinds   map[string]*finding
+	Healthy map[string]*share // false alerts by epochs, by the disturbance
+	Notes   []string          // each false alert and each fault that was not found
+	Skipped int               // epochs without results
 }
 
-func newTally() *tally { return &tally{kinds: map[string]*finding{}, healthy: map[string]*share{}} }
+func newTally() *tally { return &tally{Kinds: map[string]*finding{}, Healthy: map[string]*share{}} }
 
 func (t *tally) kind(name string) *finding {
-	if t.kinds[name] == nil {
-		t.kinds[name] = &finding{}
+	if t.Kinds[name] == nil {
+		t.Kinds[name] = &finding{}
 	}
-	return t.kinds[name]
+	return t.Kinds[name]
 }
 
 func (t *tally) add(o *tally) {
-	for name, f := range o.kinds {
+	for name, f := range o.Kinds {
 		g := t.kind(name)
-		for _, p := range [][2]*share{{&g.found, &f.found}, {&g.incomplete, &f.incomplete}, {&g.near, &f.near},
-			{&g.right, &f.right}} {
-			p[0].n, p[0].of = p[0].n+p[1].n, p[0].of+p[1].of
+		for _, p := range [][2]*share{{&g.Found, &f.Found}, {&g.Incomplete, &f.Incomplete}, {&g.Near, &f.Near},
+			{&g.Right, &f.Right}} {
+			p[0].N, p[0].Of = p[0].N+p[1].N, p[0].Of+p[1].Of
 		}
-		g.exactly.Add(f.exactly)
+		g.Exactly.Add(f.Exactly)
 	}
-	for name, s := range o.healthy {
-		if t.healthy[name] == nil {
-			t.healthy[name] = &share{}
+	for name, s := range o.Healthy {
+		if t.Healthy[name] == nil {
+			t.Healthy[name] = &share{}
 		}
-		t.healthy[name].n, t.healthy[name].of = t.healthy[name].n+s.n, t.healthy[name].of+s.of
+		t.Healthy[name].N, t.Healthy[name].Of = t.Healthy[name].N+s.N, t.Healthy[name].Of+s.Of
 	}
-	t.notes, t.skipped = append(t.notes, o.notes...), t.skipped+o.skipped
+	t.Notes, t.Skipped = append(t.Notes, o.Notes...), t.Skipped+o.Skipped
 }
 
 // instance is a fault of the ground truth, as long as its rows are there.
@@ -137,16 +137,16 @@ func (t *trial) count(results []*score.Result) *tally {
 		f := out.kind(at.kind)
 		switch {
 		case x.required && x.unsure:
-			f.incomplete.add(x.found)
+			f.Incomplete.add(x.found)
 		case x.required:
-			f.found.add(x.found)
+			f.Found.add(x.found)
 		default:
-			f.near.add(x.found)
+			f.Near.add(x.found)
 		}
 		if x.found {
-			f.exactly.TruePositive++
+			f.Exactly.TruePositive++
 		} else {
-			f.exactly.FalseNegative++
+			f.Exactly.FalseNegative++
 		}
 		if x.required && !x.found {
 			out.note(t, x.began, "not found: %s %s", at.kind, at.subject)
@@ -158,7 +158,7 @@ func (t *trial) count(results []*score.Result) *tally {
 	for e, r := range results[:last+1] {
 		later := results[e+t.algorithm.lag]
 		if r == nil || later == nil {
-			out.skipped++
+			out.Skipped++
 			continue
 		}
 		active := t.algorithm.active(later)
@@ -201,10 +201,10 @@ func (t *trial) count(results []*score.Result) *tally {
 			if fault == "" {
 				fault = "nothing"
 			}
-			if out.healthy[fault] == nil {
-				out.healthy[fault] = &share{}
+			if out.Healthy[fault] == nil {
+				out.Healthy[fault] = &share{}
 			}
-			out.healthy[fault].of++
+			out.Healthy[fault].Of++
 		}
 		for _, at := range slices.SortedFunc(maps.Keys(active), compareAlerts) {
 			if !active[at] {
@@ -213,14 +213,14 @@ func (t *trial) count(results []*score.Result) *tally {
 			when, allowed := recent[at]
 			right := allowed && when > e-within || t.algorithm.truth == nil && !healthy
 			if t.algorithm.truth != nil {
-				out.kind(at.kind).right.add(right)
+				out.kind(at.kind).Right.add(right)
 			}
 			if !right {
 				if t.algorithm.truth != nil {
-					out.kind(at.kind).exactly.FalsePositive++
+					out.kind(at.kind).Exactly.FalsePositive++
 				}
 				if healthy {
-					out.healthy[fault].n++
+					out.Healthy[fault].N++
 				}
 				out.note(t, e, "false alert: %s %s (%s): %s", at.kind, at.subject, fault, text(later, at))
 			}
@@ -260,15 +260,15 @@ func (t *tally) measured(of *trial, epoch int, before, r, after *score.Result) {
 		actual, reported := same(s, before).Actual, same(s, after).Reported
 		wrong := slices.DeleteFunc(slices.Clone(s.False), func(key string) bool { return actual[key] })
 		missed := slices.DeleteFunc(slices.Clone(s.Missed), func(key string) bool { return reported[key] })
-		sum, clear := &f.found, c.TruePositive-near.TruePositive
+		sum, clear := &f.Found, c.TruePositive-near.TruePositive
 		if of.unsure(r, cmp.Or(s.Dimension, s.View.Dimension)) {
-			sum = &f.incomplete
+			sum = &f.Incomplete
 		}
-		sum.n, sum.of = sum.n+clear+len(s.Missed)-len(missed), sum.of+clear+len(s.Missed)
-		f.near.n += near.TruePositive + near.FalsePositive
-		f.near.of += near.TruePositive + near.FalsePositive + near.FalseNegative
-		f.right.n, f.right.of = f.right.n+c.TruePositive+c.FalsePositive-len(wrong), f.right.of+c.TruePositive+c.FalsePositive
-		f.exactly.Add(*c)
+		sum.N, sum.Of = sum.N+clear+len(s.Missed)-len(missed), sum.Of+clear+len(s.Missed)
+		f.Near.N += near.TruePositive + near.FalsePositive
+		f.Near.Of += near.TruePositive + near.FalsePositive + near.FalseNegative
+		f.Right.N, f.Right.Of = f.Right.N+c.TruePositive+c.FalsePositive-len(wrong), f.Right.Of+c.TruePositive+c.FalsePositive
+		f.Exactly.Add(*c)
 		t.noteRows(of, epoch, "not found: "+finds, s.View.Dimension, missed)
 		t.noteRows(of, epoch, "false: "+finds, s.View.Dimension, wrong)
 	}
@@ -283,7 +283,7 @@ func (t *tally) noteRows(of *trial, epoch int, what, dimension string, keys []st
 }
 
 func (t *tally) note(of *trial, epoch int, format string, args ...any) {
-	t.notes = append(t.notes, fmt.Sprintf("%v: epoch %d: %s", of, epoch, fmt.Sprintf(format, args...)))
+	t.Notes = append(t.Notes, fmt.Sprintf("%v: epoch %d: %s", of, epoch, fmt.Sprintf(format, args...)))
 }
 
 // text returns the text of an alert.

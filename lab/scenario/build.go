@@ -289,6 +289,7 @@ func (r *Run) avoid(ctx context.Context, name string, avoid bool) error {
 	if !avoid {
 		next.Links = append(next.Links, r.cfg.Links[i])
 	}
+	r.detours.Change(r.net.Clock().Now(), avoid)
 	if _, err := r.col.Reload(ctx, &next); err != nil {
 		return fmt.Errorf("scenario: link %s: %w", name, err)
 	}

@@ -86,6 +86,7 @@ type Run struct {
 	closers []io.Closer
 	records string // directory of the changes of devices; "" if there is none
 	actions []action
+	detours truth.Times   // when routes avoid links as planned
 	first   time.Time     // when traffic begins
 	anew    time.Duration // the lab's time at which traffic and faults begin again
 	places  map[string]*placement

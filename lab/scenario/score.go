@@ -214,6 +214,9 @@ func (r *Run) truth(start, end time.Duration) score.Truth {
 	out := score.Truth{Devices: map[string]*score.Device{}, Complete: true, Network: truth.Counts{},
 		Lost: truth.Counts{}}
 	start -= time.Duration(max(r.shared-1, 0)) * r.s.Epoch
+	// Switches get their old routes back within an epoch. Wrong routes are faults beside planned ones.
+	out.Rerouted = r.detours.During(start-r.s.Epoch, end) &&
+		!slices.ContainsFunc(r.s.Faults, func(x Fault) bool { return x.To != "" })
 	edges := true
 	for i, sw := range r.net.Fabric().Switches {
 		record := r.net.Truth(i)

@@ -32,7 +32,9 @@ type Estimate struct {
 type level struct {
 	rest     []int32 // the cells minus the known flows
 	moment   float64 // sum of squares of the flows' sizes
-	noise    float64 // standard deviation of an estimate
+	noise    float64 // standard deviation of an estimate of a flow that is not among the known ones
+	error    float64 // the same of a known flow, whoever chose it
+	sizes    []int32 // sizes of the known flows, without sign, ascending
 	distinct float64 // number of flows in this stratum
 	spread   float64 // standard deviation of distinct; +Inf if unknown
 	fill     float64 // distinct as a share of the largest number that the cells can count, on a logarithmic scale
@@ -82,6 +84,8 @@ func (r *Reading) Estimate() *Estimate {
 		e.peel(lv, flows[:n])
 		e.split(lv, flows[:n], users)
 		e.survey(i, flows[:n])
+		lv.error = lv.uncertainty(flows[:n], users, r.layout.Rows)
+		lv.sizes = sizesOf(flows[:n])
 		flows = flows[n:]
 	}
 	e.count, e.deviation = e.combine()
@@ -195,6 +199,56 @@ func (e *Estimate) survey(i int, flows []estimated) {
 	}
 	lv.moment += moment(cells, rows)
 	lv.distinct, lv.spread, lv.fill = lv.countFlows(e.complete(i, smallFlows), flows, rows)
+}
+
+// uncertainty returns the standard deviation of a known flow's size, from the cells that no known
+// flow uses. Cells of known flows have less than the noise left, because the sizes follow it.
+func (lv *level) uncertainty(flows []estimated, users []uint8, rows int) float64 {
+	var squares [maxRows]float64
+	columns := len(lv.rest) / rows
+	for row := range rows {
+		sum, free := 0.0, 0
+		for c := row * columns; c < (row+1)*columns; c++ {
+			if users[c] == 0 {
+				sum, free = sum+float64(lv.rest[c])*float64(lv.rest[c]), free+1
+			}
+		}
+		squares[row] = sum / float64(max(free, 1))
+	}
+	slices.Sort(squares[:rows])
+	square := (squares[(rows-1)/2] + squares[rows/2]) / 2
+	// Errors of the known flows in the same cells add to the noise. The factor of 2 is measured.
+	crowd := 1 + 2*float64(len(flows))/float64(columns)
+	return max(lv.noise, math.Sqrt(square*crowd*1.5/float64(rows)))
+}
+
+// sizesOf returns flows' sizes without sign, ascending.
+func sizesOf(flows []estimated) []int32 {
+	sizes := make([]int32, len(flows))
+	for i := range flows {
+		sizes[i] = max(flows[i].size, -flows[i].size)
+	}
+	slices.Sort(sizes)
+	return sizes
+}
+
+// deviation returns the standard deviation of the size of a flow that was chosen for its size.
+// Where small flows are many more than large ones, a flow with this estimate is probably a smaller
+// one with positive noise. By Tweedie's formula the mean of this bias is the variance of the noise
+// times the rate at which the logarithm of the density of sizes falls. The rate at which the number
+// of larger flows falls is that of the density for an exponential tail; 1/x more for a power law.
+func (lv *level) deviation(size int32) float64 {
+	x := max(size, -size)
+	from, to := x-int32(math.Ceil(lv.error)), x
+	if len(lv.sizes) > 0 && from < lv.sizes[0] { // the slots lack such flows
+		from, to = x, x+int32(math.Ceil(lv.error))
+	}
+	larger := func(x int32) float64 {
+		n, _ := slices.BinarySearch(lv.sizes, x)
+		return float64(len(lv.sizes) - n + 1)
+	}
+	bias := lv.error * lv.error * (math.Log(larger(from)/larger(to))/max(float64(to-from), 1) + 1/max(float64(x), 1))
+	return math.Hypot(lv.error, min(bias, float64(x)))
 }
 
 // moment returns the sum of squares of the sizes of the flows in cells: the median of the rows.

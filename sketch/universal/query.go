@@ -95,12 +95,12 @@ func (e *Estimate) Flow(k flow.Key) Flow {
 	}
 	h := hashOf(&k, e.layout.Key)
 	f := e.reading.locate(candidate{key: k, hash: h, level: int32(levelOf(h, e.layout.Levels))})
-	f.size = e.levels[f.level].median(&f, e.layout.Rows)
-	return e.flow(&f)
+	lv := &e.levels[f.level]
+	return Flow{Key: k, Packets: float64(lv.median(&f, e.layout.Rows)), Deviation: lv.error}
 }
 
 func (e *Estimate) flow(f *estimated) Flow {
-	return Flow{Key: f.key, Packets: float64(f.size), Deviation: e.levels[f.level].noise}
+	return Flow{Key: f.key, Packets: float64(f.size), Deviation: e.levels[f.level].deviation(f.size)}
 }
 
 // Above returns the flows among the heavy keys with at least the given number of packets (in a

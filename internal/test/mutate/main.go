@@ -19,8 +19,8 @@ import (
 	"fmt"
 	"go/ast"
 	"go/format"
-	"go/parser"
 	"go/token"
+	"go/types"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -37,19 +37,27 @@ func main() {
 	known := flag.String("known", "", "file of mutants that change no result: in each line a mutant, a tab, the reason")
 	functions := flag.String("functions", "", "functions to change, separated by commas; all by default")
 	share := flag.Float64("share", 1, "share of the mutants to test, drawn at random")
+	part := flag.String("part", "1/1", "part of the mutants to test: 2/5 is the second of five")
 	flag.Parse()
 	if flag.NArg() != 1 {
 		fmt.Fprintln(os.Stderr, "mutate: expected the directory of one package")
 		os.Exit(2)
 	}
-	packages := []string{flag.Arg(0)}
+	o := options{share: *share, packages: []string{flag.Arg(0)}, run: *run, limit: *limit}
 	if *tests != "" {
-		packages = strings.Split(*tests, ",")
+		o.packages = strings.Split(*tests, ",")
+	}
+	if *functions != "" {
+		o.functions = strings.Split(*functions, ",")
+	}
+	if _, err := fmt.Sscanf(*part, "%d/%d", &o.part, &o.parts); err != nil || o.part < 1 || o.part > o.parts {
+		fmt.Fprintf(os.Stderr, "mutate: -part %q; expected a form such as 2/5\n", *part)
+		os.Exit(2)
 	}
 	survivors := 0
-	equivalent, err := readKnown(*known)
-	if err == nil {
-		survivors, err = mutateAll(flag.Arg(0), *functions, *share, packages, *run, *limit, equivalent)
+	var err error
+	if o.known, err = readKnown(*known); err == nil {
+		survivors, err = mutateAll(flag.Arg(0), o)
 	}
 	switch {
 	case err != nil:
@@ -75,71 +83,88 @@ func readKnown(name string) (map[string]bool, error) {
 	return out, err
 }
 
-// mutateAll tests a share of the mutants of functions of the package in a directory. It returns
-// how many survived.
-func mutateAll(directory, functions string, share float64, packages []string, run string, limit time.Duration,
-	known map[string]bool) (int, error) {
-	files, err := filepath.Glob(filepath.Join(directory, "*.go"))
-	if err != nil {
-		return 0, err
-	}
+// options are what the flags say of one run.
+type options struct {
+	functions   []string        // functions to change; all if empty
+	share       float64         // share of the mutants to test
+	part, parts int             // tests each parts-th mutant, from the part-th on; part begins at 1
+	packages    []string        // packages to test
+	run         string          // tests to run, as go test -run
+	limit       time.Duration   // time after which a mutant counts as found
+	known       map[string]bool // mutants that change no result
+}
+
+// mutateAll tests mutants of the package in a directory. It returns how many survived. Nearly all
+// mutants are compiled together, each behind a condition; what can't be is compiled alone.
+func mutateAll(directory string, o options) (survivors int, err error) {
 	temporary, err := os.MkdirTemp("", "mutate")
 	if err != nil {
 		return 0, err
 	}
 	defer os.RemoveAll(temporary)
-	began := time.Now()
-	if out, err := exec.Command("go", arguments(packages, run, limit)...).CombinedOutput(); err != nil {
-		return 0, fmt.Errorf("the tests fail without a mutant: %w\n%s", err, out)
+	p, err := load(directory)
+	if err != nil {
+		return 0, err
 	}
-	fmt.Fprintf(os.Stderr, "mutate: the tests pass without a mutant, in %v\n", time.Since(began).Round(time.Second))
-	total, survivors, all, next := 0, 0, 0, time.Now().Add(progressEvery)
-	type parsedFile struct {
-		name    string
-		set     *token.FileSet
-		file    *ast.File
-		mutants []mutant
+	for _, f := range p.files {
+		f.mutants = mutants(f.tree, p.info)
 	}
-	var parsed []parsedFile
-	for _, name := range files {
-		if strings.HasSuffix(name, "_test.go") {
-			continue
-		}
-		set := token.NewFileSet()
-		file, err := parser.ParseFile(set, name, nil, parser.ParseComments)
-		if err != nil {
-			return survivors, err
-		}
-		chosen := slices.DeleteFunc(mutants(file), func(m mutant) bool {
-			return functions != "" && !slices.Contains(strings.Split(functions, ","), m.function) ||
-				known[m.label(name)] || rand.Float64() >= share
+	suite, err := p.build(temporary, o)
+	if err != nil {
+		return 0, err
+	}
+	fmt.Fprintf(os.Stderr, "mutate: the tests pass without a mutant, in %v\n", suite.took.Round(time.Second))
+	total, all, next := 0, 0, time.Now().Add(progressEvery)
+	chosen := func(f *goFile, m *mutant) bool {
+		return (len(o.functions) == 0 || slices.Contains(o.functions, m.function)) && !o.known[m.label(f.name)]
+	}
+	for _, f := range p.files {
+		f.mutants = slices.DeleteFunc(f.mutants, func(m *mutant) bool {
+			if !chosen(f, m) || rand.Float64() >= o.share {
+				return true
+			}
+			all++
+			return all%o.parts != o.part%o.parts
 		})
-		parsed, all = append(parsed, parsedFile{name, set, file, chosen}), all+len(chosen)
+		total += len(f.mutants)
 	}
-	for _, f := range parsed {
+	done := 0
+	for _, f := range p.files {
 		for _, m := range f.mutants {
 			if time.Now().After(next) {
 				next = time.Now().Add(progressEvery)
-				fmt.Fprintf(os.Stderr, "mutate: %d of %d mutants, %d survived\n", total, all, survivors)
+				fmt.Fprintf(os.Stderr, "mutate: %d of %d mutants, %d survived\n", done, total, survivors)
 			}
-			undo := m.change()
-			var source bytes.Buffer
-			err := format.Node(&source, f.set, f.file)
-			undo()
+			killed := false
+			if m.woven {
+				killed, err = suite.kills(m.number)
+			} else {
+				killed, err = p.alone(f, m, temporary, o)
+			}
 			if err != nil {
 				return survivors, err
 			}
-			total++
-			if killed, err := test(temporary, f.name, source.Bytes(), packages, run, limit); err != nil {
-				return survivors, err
-			} else if !killed {
+			done++
+			if !killed {
 				survivors++
-				fmt.Printf("%s\t(line %d)\n", m.label(f.name), f.set.Position(m.at).Line)
+				fmt.Printf("%s\t(line %d)\n", m.label(f.name), p.set.Position(m.at).Line)
 			}
 		}
 	}
 	fmt.Printf("%d mutants, %d survived\n", total, survivors)
 	return survivors, nil
+}
+
+// alone tests a mutant that is compiled alone.
+func (p *goPackage) alone(f *goFile, m *mutant, temporary string, o options) (killed bool, err error) {
+	undo := m.change()
+	var source bytes.Buffer
+	err = format.Node(&source, p.set, f.tree)
+	undo()
+	if err != nil {
+		return false, err
+	}
+	return test(temporary, f.name, source.Bytes(), o.packages, o.run, o.limit)
 }
 
 // test reports whether the tests fail, or do not compile, with another source of a file.
@@ -177,16 +202,20 @@ func arguments(packages []string, run string, limit time.Duration, further ...st
 	return args
 }
 
-// mutant is one change of a file. change makes it and returns what takes it back.
+// mutant is one change of a file. change makes it in the tree and returns what takes it back. edits
+// make it in the text behind a condition; without them the mutant is compiled alone.
 type mutant struct {
 	at       token.Pos
 	function string
 	text     string
 	change   func() (undo func())
+	edits    func(number int) []edit
+	number   int  // number of the condition; from 1 on
+	woven    bool // compiled together with others
 }
 
 // label names the mutant of a file.
-func (m mutant) label(file string) string {
+func (m *mutant) label(file string) string {
 	return fmt.Sprintf("%s: %s: %s", filepath.Base(file), m.function, m.text)
 }
 
@@ -199,28 +228,29 @@ var exchanged = map[token.Token][]token.Token{
 }
 
 // mutants returns all mutants of a file.
-func mutants(file *ast.File) (out []mutant) {
+func mutants(file *ast.File, info *types.Info) (out []*mutant) {
 	for _, d := range file.Decls {
 		f, ok := d.(*ast.FuncDecl)
 		if !ok || f.Body == nil {
 			continue
 		}
-		add := func(at token.Pos, text string, change func() func()) {
-			out = append(out, mutant{at, f.Name.Name, text, change})
+		add := func(at token.Pos, text string, edits func(int) []edit, change func() func()) {
+			out = append(out, &mutant{at: at, function: f.Name.Name, text: text, change: change, edits: edits})
 		}
 		ast.Inspect(f.Body, func(n ast.Node) bool {
 			switch n := n.(type) {
 			case *ast.BinaryExpr:
 				was, text := n.Op, source(n)
-				for _, op := range exchanged[was] {
-					add(n.OpPos, fmt.Sprintf("%s instead of %s in %s", op, was, text), func() func() {
+				for i, op := range exchanged[was] {
+					name, edits := fmt.Sprintf("%s instead of %s in %s", op, was, text), binaryEdits(file, n, i, info)
+					add(n.OpPos, name, edits, func() func() {
 						n.Op = op
 						return func() { n.Op = was }
 					})
 				}
 			case *ast.IfStmt:
 				was := n.Cond
-				add(n.Pos(), "never if "+source(was), func() func() {
+				add(n.Pos(), "never if "+source(was), around(was, "((mutant != N) && (", "))"), func() func() {
 					n.Cond = &ast.BinaryExpr{X: ast.NewIdent("false"), Op: token.LAND, Y: &ast.ParenExpr{X: was}}
 					return func() { n.Cond = was }
 				})
@@ -236,18 +266,27 @@ func mutants(file *ast.File) (out []mutant) {
 }
 
 // removals adds the mutants that lack one statement of a list.
-func removals(list []ast.Stmt, add func(token.Pos, string, func() func())) {
+func removals(list []ast.Stmt, add func(token.Pos, string, func(int) []edit, func() func())) {
 	for i, was := range list {
+		edits := around(was, "if mutant != N { ", " }")
 		switch s := was.(type) {
 		case *ast.AssignStmt:
 			if s.Tok == token.DEFINE {
 				continue
 			}
-		case *ast.ExprStmt, *ast.IncDecStmt, *ast.BranchStmt:
+		case *ast.ExprStmt:
+			if strings.HasPrefix(source(s), "panic(") {
+				edits = nil // the function may end here
+			}
+		case *ast.BranchStmt:
+			if s.Tok == token.FALLTHROUGH {
+				edits = nil
+			}
+		case *ast.IncDecStmt:
 		default:
 			continue
 		}
-		add(was.Pos(), "without "+source(was), func() func() {
+		add(was.Pos(), "without "+source(was), edits, func() func() {
 			list[i] = &ast.EmptyStmt{}
 			return func() { list[i] = was }
 		})

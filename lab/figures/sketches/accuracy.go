@@ -19,27 +19,6 @@ type limits struct{ heavy, change float64 }
 // papers are 500 and 250 of 2 million.
 var papers = limits{heavy: 1. / 4000, change: 1. / 8000}
 
-func relative(got, want float64) float64 {
-	if want == 0 {
-		return math.Abs(got)
-	}
-	return math.Abs(got-want) / math.Abs(want)
-}
-
-// f1 is the F1 score of found against the ground truth.
-func f1[V any](found map[string]float64, truth map[string]V) float64 {
-	hits := 0
-	for k := range found {
-		if _, ok := truth[k]; ok {
-			hits++
-		}
-	}
-	if len(found)+len(truth) == 0 {
-		return 1
-	}
-	return 2 * float64(hits) / float64(len(found)+len(truth))
-}
-
 // row is a measured value, in the order of the columns of CSV files.
 func row(structure, variant string, memory int, task, metric string, value float64, unit, trace string) suite.Row {
 	return suite.Row{Structure: structure, Variant: variant, Memory: memory, Task: task, Metric: metric, Value: value,
@@ -122,10 +101,10 @@ func (k kind) accuracy(t *trace.Trace, memory int, seed uint64, l limits) (rows 
 			}
 		}
 		found := s.heavy(l.heavy * n)
-		put("heavy hitters", "F1", f1(found, want), "ratio")
+		put("heavy hitters", "F1", suite.F1(found, want), "ratio")
 		are := 0.0
 		for _, f := range t.Flows()[:len(want)] { // the largest come first
-			are += relative(found[f.Key], float64(f.Packets)) / float64(len(want))
+			are += suite.Relative(found[f.Key], float64(f.Packets)) / float64(len(want))
 		}
 		put("heavy hitters", "ARE", are, "ratio")
 		score, are, err := k.change(t, memory, seed, l)
@@ -143,13 +122,13 @@ func (k kind) accuracy(t *trace.Trace, memory int, seed uint64, l limits) (rows 
 		}
 	}
 	if entropy != nil {
-		put("entropy", "RE", relative(entropy(), truth.Entropy), "ratio")
+		put("entropy", "RE", suite.Relative(entropy(), truth.Entropy), "ratio")
 	}
 	if s.cardinality != nil {
-		put("cardinality", "RE", relative(s.cardinality(), float64(len(t.Flows()))), "ratio")
+		put("cardinality", "RE", suite.Relative(s.cardinality(), float64(len(t.Flows()))), "ratio")
 	}
 	if s.moment2 != nil {
-		put("second moment", "RE", relative(s.moment2(), truth.Moment2), "ratio")
+		put("second moment", "RE", suite.Relative(s.moment2(), truth.Moment2), "ratio")
 	}
 	return rows, nil
 }
@@ -186,7 +165,7 @@ func (k kind) change(t *trace.Trace, memory int, seed uint64, l limits) (score, 
 		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(changes)) {
-		are += relative(found[key], changes[key]) / float64(len(changes))
+		are += suite.Relative(found[key], changes[key]) / float64(len(changes))
 	}
-	return f1(found, changes), are, nil
+	return suite.F1(found, changes), are, nil
 }

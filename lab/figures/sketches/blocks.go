@@ -311,8 +311,8 @@ func paperAnswers(w *interval, build blockKind, memory int, seed uint64) (answer
 	entropy := math.Log2(n) - u.sum(func(x float64) float64 { return x * math.Log2(x) })/n
 	distinct := u.sum(func(float64) float64 { return 1 })
 	a := answers{
-		{"distinct sources", "error"}: relative(distinct, float64(len(t.Flows()))),
-		{"entropy", "error"}:          relative(entropy, truth.Entropy),
+		{"distinct sources", "error"}: suite.Relative(distinct, float64(len(t.Flows()))),
+		{"entropy", "error"}:          suite.Relative(entropy, truth.Entropy),
 	}
 	a.score("heavy hitters", u.above(univmonShare*n), w.size)
 	a.score(capacityHitters, u.above(capacityShare*n), noLess(w.size, capacityShare*n))

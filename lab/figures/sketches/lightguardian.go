@@ -146,7 +146,7 @@ func intervals(ctx context.Context, t *trace.Trace, o suite.Options) (rows []sui
 			if g.most > 0 {
 				size, _ := s.Query([]byte(key))
 				got, _, _ := s.OwnInterval([]byte(key), size)
-				are += relative(float64(got), float64(g.most))
+				are += suite.Relative(float64(got), float64(g.most))
 				n++
 			}
 		}
@@ -189,7 +189,7 @@ func partials(_ context.Context, t *trace.Trace, o suite.Options) (rows []suite.
 			for _, f := range top {
 				if v, ok := p.Query([]byte(f.Key)); ok {
 					answers++
-					sum += relative(float64(v), float64(f.Packets))
+					sum += suite.Relative(float64(v), float64(f.Packets))
 				}
 			}
 			valid[part] += answers / float64(len(top)) / orders

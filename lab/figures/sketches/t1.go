@@ -142,7 +142,7 @@ func largeFlows(c *t1Case, t *trace.Trace, memory int, seed uint64) ([]suite.Row
 	}
 	all, large, n := 0.0, 0.0, 0.0
 	for _, f := range t.Flows() {
-		e := relative(s.size([]byte(f.Key)), float64(f.Packets))
+		e := suite.Relative(s.size([]byte(f.Key)), float64(f.Packets))
 		all += e / float64(len(t.Flows()))
 		if f.Packets > 500 {
 			large, n = large+e, n+1

@@ -103,13 +103,13 @@ func (a answers) score(task string, found, truth map[string]float64) {
 	sum, hits := 0.0, 0
 	for _, key := range slices.Sorted(maps.Keys(truth)) {
 		if x, ok := found[key]; ok {
-			sum += relative(x, truth[key])
+			sum += suite.Relative(x, truth[key])
 			hits++
 		}
 	}
 	a[[2]string{task, "error"}], a[[2]string{task, "F1"}] = 1, 0
 	if hits > 0 {
-		a[[2]string{task, "error"}], a[[2]string{task, "F1"}] = sum/float64(hits), f1(found, truth)
+		a[[2]string{task, "error"}], a[[2]string{task, "F1"}] = sum/float64(hits), suite.F1(found, truth)
 	}
 }
 
@@ -181,9 +181,9 @@ func univmon(w *interval, memory int, seed uint64) (answers, error) {
 		return nil, err
 	}
 	a := answers{
-		{"distinct sources", "error"}: relative(s.cardinality(), float64(len(t.Flows()))),
-		{"entropy", "error"}:          relative(s.entropy(), truth.Entropy),
-		{"second moment", "error"}:    relative(s.moment2(), truth.Moment2),
+		{"distinct sources", "error"}: suite.Relative(s.cardinality(), float64(len(t.Flows()))),
+		{"entropy", "error"}:          suite.Relative(s.entropy(), truth.Entropy),
+		{"second moment", "error"}:    suite.Relative(s.moment2(), truth.Moment2),
 	}
 	a.score("heavy hitters", s.heavy(univmonShare*n), w.size)
 	a.score(capacityHitters, s.heavy(capacityShare*n), noLess(w.size, capacityShare*n))
@@ -237,7 +237,7 @@ func openSketch(w *interval, memory int, seed uint64) (cm, kary answers, err err
 		}
 	}
 	flows, _ := estimate.Cardinality(len(bits), zero)
-	cm[[2]string{"distinct sources", "error"}] = relative(flows, float64(len(t.Flows())))
+	cm[[2]string{"distinct sources", "error"}] = suite.Relative(flows, float64(len(t.Flows())))
 	return cm, kary, openChange(cm, kary, w.two, memory, seed)
 }
 

@@ -80,10 +80,14 @@ func journeys(t *score.Truth) map[flow.Key]*journey {
 	return all
 }
 
-// paths are the switches of flows that no fault has changed: of the first interval that has them.
+// paths are the switches of flows that no fault has changed: of the first interval that has them,
+// but of none in which routes change as planned.
 type paths map[flow.Key][]string
 
 func (p paths) learn(t *score.Truth) {
+	if t.Rerouted {
+		return
+	}
 	for k, j := range journeys(t) {
 		if p[k] != nil || len(j.hops) == 0 {
 			continue
@@ -219,8 +223,12 @@ func (x *exact) jitter(j *journey) {
 	}
 }
 
-// path adds the switches that a flow does not pass without a fault.
+// path adds the switches that a flow does not pass without a fault. Where routes change as planned,
+// no path is a fault, so that an alert is wrong.
 func (x *exact) path(j *journey) {
+	if x.now.Rerouted {
+		return
+	}
 	normal, first := x.normal[j.key], true
 	for _, h := range j.hops {
 		if normal == nil || slices.Contains(normal, h.name) {

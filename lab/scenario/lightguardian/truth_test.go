@@ -41,3 +41,37 @@ func TestSlowByTheClock(t *testing.T) {
 		}
 	}
 }
+
+// TestPlannedRoutes: a switch that a flow passes because of wrong routes is a fault. If routes
+// change as planned it is none, and the interval does not show the path that flows have without.
+func TestPlannedRoutes(t *testing.T) {
+	k, err := flow.New(netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2"), 6, 1, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	over := func(rerouted bool, names ...string) *score.Truth {
+		out := &score.Truth{Rerouted: rerouted, Devices: map[string]*score.Device{}}
+		for i, name := range names {
+			out.Devices[name] = &score.Device{Departed: map[flow.Key]truth.Departures{k: {Packets: 100, Hop: uint8(i)}}}
+		}
+		out.Devices[names[0]].Entered = truth.Counts{k: 100}
+		return out
+	}
+	for _, rerouted := range []bool{false, true} {
+		normal := paths{}
+		normal.learn(over(true, "s1", "s4", "s2"))
+		if normal[k] != nil {
+			t.Errorf("learned %v", normal[k])
+		}
+		normal.learn(over(false, "s1", "s2"))
+		c := plugin.Configuration{}
+		c.Rules.Path, c.Rules.Loop, c.Rules.Packets = 0.5, 2, 20
+		x := &exact{c: &c, t: score.Tables{}, now: over(rerouted, "s1", "s3", "s2"), normal: normal}
+		for _, j := range journeys(x.now) {
+			x.path(j)
+		}
+		if row := x.rows(alerts + " " + path)[path+"/s3"]; rerouted != (row == nil) || row != nil && row.Optional {
+			t.Errorf("rerouted %v: %+v", rerouted, row)
+		}
+	}
+}

@@ -151,6 +151,8 @@ type Truth struct {
 	Devices map[string]*Device
 	// Complete reports that Devices has all switches with banks.
 	Complete bool
+	// Rerouted reports that routes changed as planned, so that other paths of flows are no fault.
+	Rerouted bool
 	// Network counts the packets that entered the network; nil unless Devices has all edge switches.
 	// Lost counts the entered packets that did not leave.
 	Network, Lost truth.Counts

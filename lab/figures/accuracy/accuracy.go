@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package sketches
+// Package accuracy measures what plugins publish against ground truth, by traffic and number of
+// flows.
+package accuracy
 
 import (
 	"context"
 	"encoding/csv"
 	"fmt"
 	"io"
+	"log/slog"
 	"math"
 	"math/rand/v2"
 	"net/netip"
@@ -33,17 +36,21 @@ import (
 	"github.com/netsketch/netsketch/sketch/universal"
 )
 
-// accuracyPackets bounds the packets of an epoch of Accuracies: what a port of 100 Gbit/s sends in
+// heavyShare is the part of all packets that heavy hitters have, and of the total change that heavy
+// changes have.
+const heavyShare = 0.0005
+
+// mostPackets bounds the packets of an epoch of Table: what a port of 100 Gbit/s sends in
 // a second, with 1,250 bytes a packet. Flows with more packets in total have as large a part of
 // them in the epoch as fits.
-const accuracyPackets = 10_000_000
+const mostPackets = 10_000_000
 
-// accuracyFlows are the numbers of flows that Accuracies measures, and the number of runs for each.
-var accuracyFlows = [][2]int{{1000, 3}, {10_000, 3}, {100_000, 3}, {1_000_000, 1}, {4_000_000, 1}}
+// numbers are the numbers of flows that Table measures, and the number of runs for each.
+var numbers = [][2]int{{1000, 3}, {10_000, 3}, {100_000, 3}, {1_000_000, 1}, {4_000_000, 1}}
 
-// accuracyTraffic is the traffic of Accuracies: one-packet floods, 1 to 10 packets, Zipf by its
+// kinds is the traffic of Table: one-packet floods, 1 to 10 packets, Zipf by its
 // exponent, and published distributions.
-var accuracyTraffic = []string{
+var kinds = []string{
 	"flood", "uniform", "Zipf 0.6", "Zipf 1.0", "Zipf 1.4", "DCTCP", "CACHE", "VL2", "HADOOP",
 }
 
@@ -73,7 +80,7 @@ func sizesOf(name string, n int, random *rand.Rand) ([]int, error) {
 		}
 		packets += sizes[i]
 	}
-	if part := accuracyPackets / float64(packets); part < 1 {
+	if part := mostPackets / float64(packets); part < 1 {
 		for i, x := range sizes {
 			sizes[i] = max(1, int(float64(x)*part))
 		}
@@ -87,11 +94,13 @@ type published struct {
 	error float64 // in standard errors, if the plugin states one; NaN: no result
 	text  string
 	says  string
+	// outside is set if the value is further from ground truth than the plugin says.
+	outside bool
 }
 
 func (p published) String() string { return strings.TrimRight(p.text+"; "+p.says, "; ") }
 
-// accuracyOf are the algorithms whose results Accuracies measures.
+// accuracyOf are the algorithms whose results Table measures.
 var accuracyOf = []struct {
 	name    string
 	measure func(ctx context.Context, name string, sizes []int, seed uint64) ([]published, error)
@@ -100,28 +109,40 @@ var accuracyOf = []struct {
 	{"lightguardian", lightguardianAccuracy}, {"sketchint", sketchintAccuracy}, {"omnimon", omnimonAccuracy},
 }
 
-// Accuracies writes the accuracy of what plugins publish, by algorithm, traffic, task and number of
-// flows, as CSV: the worst of the runs. It has the algorithms and numbers of flows that only and
-// most select.
-func Accuracies(ctx context.Context, w io.Writer, only []string, most int) error {
+// Selection selects parts of Table: algorithms, traffic and numbers of flows. An empty
+// list selects all.
+type Selection struct {
+	Algorithms, Traffic []string
+	Flows               []int
+}
+
+func selected[T comparable](list []T, v T) bool { return len(list) == 0 || slices.Contains(list, v) }
+
+// Table writes the accuracy of what plugins publish, by algorithm, traffic, task and number of
+// flows, as CSV: the worst of the runs.
+func Table(ctx context.Context, w io.Writer, part Selection) error {
 	fmt.Fprintf(w, "# %s\n", evidence.Run())
 	out := csv.NewWriter(w)
 	header := []string{"algorithm", "traffic", "task"}
-	for _, flows := range accuracyFlows {
+	for _, flows := range numbers {
 		header = append(header, strconv.Itoa(flows[0]))
 	}
 	_ = out.Write(header) // Error reports its errors
 	for _, of := range accuracyOf {
-		if len(only) > 0 && !slices.Contains(only, of.name) {
+		if !selected(part.Algorithms, of.name) {
 			continue
 		}
-		for _, name := range accuracyTraffic {
+		for _, name := range kinds {
+			if !selected(part.Traffic, name) {
+				continue
+			}
 			var tasks []string
 			cells := make(map[string][]string)
-			for column, flows := range accuracyFlows {
-				if flows[0] > most {
-					break
+			for column, flows := range numbers {
+				if !selected(part.Flows, flows[0]) {
+					continue
 				}
+				began := time.Now()
 				results, err := worstOf(ctx, flows[1], func(run uint64) ([]published, error) {
 					sizes, err := sizesOf(name, flows[0], rand.New(rand.NewPCG(run, uint64(flows[0]))))
 					if err != nil {
@@ -132,9 +153,11 @@ func Accuracies(ctx context.Context, w io.Writer, only []string, most int) error
 				if err != nil {
 					return fmt.Errorf("%s, %s, %d flows: %w", of.name, name, flows[0], err)
 				}
+				slog.Info("measured", "algorithm", of.name, "traffic", name, "flows", flows[0],
+					"time", time.Since(began).Round(time.Second/10))
 				for _, p := range results {
 					if cells[p.task] == nil {
-						tasks, cells[p.task] = append(tasks, p.task), make([]string, len(accuracyFlows))
+						tasks, cells[p.task] = append(tasks, p.task), make([]string, len(numbers))
 					}
 					cells[p.task][column] = p.String()
 				}
@@ -198,24 +221,34 @@ func number(row map[string]string, leaf string) float64 {
 	return v
 }
 
+// mostErrors is the number of standard errors beyond which a value is outside of what is said.
+const mostErrors = 4
+
+// saysExact is what an algorithm says about values that are exact.
+const saysExact = "exact"
+
 // judged is the accuracy of a leaf: its relative error, or absent.
 func judged(task string, row map[string]string, leaf string, want float64, says string) published {
 	if _, ok := row[leaf]; !ok {
-		return published{task, math.NaN(), "absent", row["problem"]}
+		return published{task: task, error: math.NaN(), text: "absent", says: row["problem"]}
 	}
 	v := number(row, leaf)
-	p := published{task, relative(v, want), fmt.Sprintf("%.2g %%", 100*relative(v, want)), says}
+	off := suite.Relative(v, want)
+	p := published{task: task, error: off, text: fmt.Sprintf("%.2g %%", 100*off), says: says}
 	if _, ok := row[leaf+"-error"]; ok {
 		s := number(row, leaf+"-error")
 		p.error, p.says = math.Abs(v-want)/max(s, 1e-9), fmt.Sprintf("± %.2g %%", 100*s/v)
+		p.outside = p.error > mostErrors
+	} else if says == saysExact {
+		p.outside = p.error > 1e-6
 	}
 	return p
 }
 
 // foundAccuracy is the accuracy of a list of flows.
 func foundAccuracy[V any](task string, found map[string]float64, want map[string]V, says string) published {
-	score := f1(found, want)
-	return published{task, 1 - score, fmt.Sprintf("F1 %.3f of %d", score, len(want)), says}
+	score := suite.F1(found, want)
+	return published{task: task, error: 1 - score, text: fmt.Sprintf("F1 %.3f of %d", score, len(want)), says: says}
 }
 
 // rangesAccuracy is the weighted mean relative error of numbers of flows by ranges of sizes.
@@ -235,12 +268,12 @@ func rangesAccuracy(rows []map[string]string, key, of string, truth map[int]floa
 		delete(left, first)
 	}
 	if !some {
-		return published{"distribution", math.NaN(), "absent", ""}
+		return published{task: "distribution", error: math.NaN(), text: "absent"}
 	}
 	for _, n := range left {
 		difference += n
 	}
-	return published{"distribution", 2 * difference / sum, fmt.Sprintf("WMRE %.3f", 2*difference/sum), ""}
+	return published{task: "distribution", error: 2 * difference / sum, text: fmt.Sprintf("WMRE %.3f", 2*difference/sum)}
 }
 
 // rowOf returns the row of a list whose key has a value.
@@ -256,14 +289,20 @@ func rowOf(r *sdk.Results, list, key, value string) map[string]string {
 // settledEpochs are the epochs that ChameleMon's attention gets to follow the traffic.
 const settledEpochs = 8
 
-// chamelemonAccuracy plays the paper's testbed: of the flows one percent lose a tenth of their
-// packets, and a tenth is new in the last epoch.
+// chamelemonAccuracy plays the paper's testbed, where one percent of the flows lose a tenth of
+// their packets.
 func chamelemonAccuracy(ctx context.Context, _ string, sizes []int, seed uint64) ([]published, error) {
+	return chamelemonLosses(ctx, sizes, seed, 0.01, 0.1)
+}
+
+// chamelemonLosses plays the paper's testbed, where a share of the flows lose a share of their
+// packets. A tenth of the flows is new in the last epoch.
+func chamelemonLosses(ctx context.Context, sizes []int, seed uint64, victims, loss float64) ([]published, error) {
 	packets := 0
 	for _, x := range sizes {
 		packets += x
 	}
-	heavy := max(int64(float64(packets)*univmonShare), 2)
+	heavy := max(int64(float64(packets)*heavyShare), 2)
 	p := chamelemonplugin.New()
 	d, err := chamelemon.Start(ctx, chamelemon.Config{Seed: seed}, p, fmt.Sprintf(`{"heavy-hitters":
 		{"packets": %d, "share": 0, "limit": 1000000}, "heavy-changes": {"packets": %d, "limit": 1000000},
@@ -272,12 +311,12 @@ func chamelemonAccuracy(ctx context.Context, _ string, sizes []int, seed uint64)
 		return nil, err
 	}
 	one := []traffic.SizePoint{{Packets: 1, Share: 1}}
-	flows := d.Testbed.Flows(chamelemon.Traffic{Sizes: one, Flows: len(sizes), Victims: 0.01, Loss: 0.1})
+	flows := d.Testbed.Flows(chamelemon.Traffic{Sizes: one, Flows: len(sizes), Victims: victims, Loss: loss})
 	set := func() {
 		for i, x := range sizes {
 			flows[i].Packets = int64(x)
 			if flows[i].Lost > 0 {
-				flows[i].Lost = int64(x+9) / 10
+				flows[i].Lost = max(1, int64(float64(x)*loss))
 			}
 		}
 	}
@@ -286,7 +325,7 @@ func chamelemonAccuracy(ctx context.Context, _ string, sizes []int, seed uint64)
 	changed := make(map[string]int64) // changes by flow
 	for epoch := range settledEpochs {
 		if epoch == settledEpochs-1 {
-			fresh := d.Testbed.Flows(chamelemon.Traffic{Sizes: one, Flows: len(sizes), Victims: 0.01, Loss: 0.1})
+			fresh := d.Testbed.Flows(chamelemon.Traffic{Sizes: one, Flows: len(sizes), Victims: victims, Loss: loss})
 			for i := 0; i < len(flows); i += 10 {
 				changed[flows[i].Key.String()] = flows[i].Packets
 				flows[i] = fresh[i]
@@ -300,7 +339,7 @@ func chamelemonAccuracy(ctx context.Context, _ string, sizes []int, seed uint64)
 	}
 	row := rowOf(played.Results, chamelemon.SummaryList, "node", chamelemon.Network)
 	row["problem"] = row["status"] + " " + row["problem"]
-	exact := map[bool]string{true: "exact", false: ""}[row["quality"] == string(sdk.Exact)]
+	exact := map[bool]string{true: saysExact, false: ""}[row["quality"] == string(sdk.Exact)]
 	entropy, _ := truthOf(sizes)
 	out := []published{
 		judged("distinct flows", row, "distinct-flows", float64(len(sizes)), exact),
@@ -309,7 +348,7 @@ func chamelemonAccuracy(ctx context.Context, _ string, sizes []int, seed uint64)
 	list := func(task, list, from string, actual map[string]int64) {
 		least, err := strconv.ParseInt(row[from], 10, 64)
 		if err != nil {
-			out = append(out, published{task, math.NaN(), "absent", row["problem"]})
+			out = append(out, published{task: task, error: math.NaN(), text: "absent", says: row["problem"]})
 			return
 		}
 		found, want, missing := make(map[string]float64), make(map[string]bool), 0
@@ -327,8 +366,10 @@ func chamelemonAccuracy(ctx context.Context, _ string, sizes []int, seed uint64)
 				missing++
 			}
 		}
-		out = append(out, foundAccuracy(task, found, want, fmt.Sprintf("%d missing from %d packets on, %s", missing, least,
-			row["problem"])))
+		p := foundAccuracy(task, found, want, fmt.Sprintf("%d missing from %d packets on, %s", missing, least,
+			row["problem"]))
+		p.outside = missing > 0
+		out = append(out, p)
 	}
 	actual := make(map[string]int64)
 	for i := range flows {
@@ -336,15 +377,36 @@ func chamelemonAccuracy(ctx context.Context, _ string, sizes []int, seed uint64)
 	}
 	list("heavy hitters", chamelemon.HitterList, "heavy-hitters-from", actual)
 	list("heavy changes", chamelemon.Root+"heavy-changes/heavy-change", "changes-from", changed)
-	lost, wrong, victims := make(map[string]int64), 0, 0
+	lost, wrong, listed := make(map[string]int64), 0, 0
 	for i := range flows {
 		if flows[i].Lost > 0 {
 			lost[flows[i].Key.String()] = flows[i].Lost
 		}
 	}
-	claimed := 0
+	claimed, rows, contrary := 0, 0, 0
+	check := func(row map[string]string, leaf, quality string, truth int64) {
+		if rows++; breaks(row, leaf, quality, float64(truth)) {
+			contrary++
+		}
+	}
+	sent := make(map[string]int64) // by flow, in this epoch and the one before
+	for k, n := range changed {
+		if _, ok := actual[k]; !ok {
+			sent[k] = -n // it ended
+		} else {
+			sent[k] = n
+		}
+	}
+	for _, r := range chamelemon.Rows(played.Results, chamelemon.HitterList) {
+		check(r, "packets", "quality", actual[r["flow"]])
+	}
+	for _, r := range chamelemon.Rows(played.Results, chamelemon.Root+"heavy-changes/heavy-change") {
+		check(r, "delta", "quality", sent[r["flow"]])
+	}
 	for _, r := range chamelemon.Rows(played.Results, chamelemon.VictimList) {
-		victims++
+		check(r, "lost-packets", "quality", lost[r["flow"]])
+		check(r, "packets", "packets-quality", actual[r["flow"]])
+		listed++
 		n := number(r, "lost-packets")
 		if r["quality"] == string(sdk.Exact) {
 			if claimed++; float64(lost[r["flow"]]) != n {
@@ -353,8 +415,20 @@ func chamelemonAccuracy(ctx context.Context, _ string, sizes []int, seed uint64)
 		}
 	}
 	says := fmt.Sprintf("%s %s, %d exact", row["status"], row["victims-quality"], claimed)
-	return append(out, published{"losses", float64(wrong) + 1 - float64(victims)/float64(max(len(lost), 1)),
-		fmt.Sprintf("%d of %d victims, %d exact ones wrong", victims, len(lost), wrong), says}), nil
+	check(row, "victims", "victims-quality", int64(len(lost)))
+	check(row, "packets", "packets-quality", packetsOf(actual))
+	check(row, "lost-packets", "lost-packets-quality", packetsOf(lost))
+	out = append(out, boundsOf("qualities", rows, contrary))
+	return append(out, published{"losses", float64(wrong) + 1 - float64(listed)/float64(max(len(lost), 1)),
+		fmt.Sprintf("%d of %d victims, %d exact ones wrong", listed, len(lost), wrong), says, wrong > 0}), nil
+}
+
+// packetsOf returns the packets of all flows.
+func packetsOf(flows map[string]int64) (n int64) {
+	for _, packets := range flows {
+		n += packets
+	}
+	return n
 }
 
 // accuracyAddress is the address of a host of sdktest's network.
@@ -444,7 +518,7 @@ func lightguardianAccuracy(ctx context.Context, _ string, sizes []int, seed uint
 		rangesAccuracy(chamelemon.Rows(results, root+"distributions/range"), "node", "leaf1", truth),
 		{"flow sizes", over / float64(len(sizes)), fmt.Sprintf("ARE %.2g", over/float64(len(sizes))),
 			fmt.Sprintf("too high by more than e/w of all: %.4f of the flows, theorem 6.1 %.4f",
-				beyond/float64(len(sizes)), bound.Failure)},
+				beyond/float64(len(sizes)), bound.Failure), beyond/float64(len(sizes)) > bound.Failure},
 	}, nil
 }
 
@@ -561,7 +635,13 @@ func sketchintAccuracy(ctx context.Context, _ string, sizes []int, seed uint64) 
 				found[r["flow"]] = 1
 			}
 		}
-		out = append(out, foundAccuracy(task, found, want, status["status"]+" "+status["problem"]))
+		p := foundAccuracy(task, found, want, status["status"]+" "+status["problem"])
+		for k := range want {
+			if found[k] == 0 && status["status"] == "COMPLETE" {
+				p.outside = true
+			}
+		}
+		out = append(out, p)
 	}
 	list("heavy hitters", "heavy-hitters/heavy-hitter", heavy)
 	list("heavy changes", "heavy-changes/heavy-change", changed)

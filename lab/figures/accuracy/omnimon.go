@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package sketches
+package accuracy
 
 import (
 	"context"
@@ -67,9 +67,11 @@ func omnimonAccuracy(_ context.Context, _ string, sizes []int, seed uint64) ([]p
 	return []published{
 		{"values of flows at each switch", float64(wrong + len(sizes) - len(lossy) - flows),
 			fmt.Sprintf("%d of %d, %d wrong", flows, len(sizes)-len(lossy), wrong),
-			fmt.Sprintf("%d reasons", len(simulation.Reasons(result)))},
-		{"lossy flows", float64(len(lossy) - len(result.Lossy)), fmt.Sprintf("%d of %d", len(result.Lossy), len(lossy)), ""},
+			fmt.Sprintf("%d reasons", len(simulation.Reasons(result))), wrong > 0},
+		{"lossy flows", float64(len(lossy) - len(result.Lossy)), fmt.Sprintf("%d of %d", len(result.Lossy), len(lossy)), "",
+			false},
 		{"places of losses", float64(outside) + 1 - float64(known)/float64(max(len(lossy), 1)),
-			fmt.Sprintf("exact for %d of %d flows, %d numbers outside of their bounds", known, len(lossy), outside), ""},
+			fmt.Sprintf("exact for %d of %d flows, %d numbers outside of their bounds", known, len(lossy), outside), "",
+			outside > 0},
 	}, nil
 }

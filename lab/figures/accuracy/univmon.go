@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package sketches
+package accuracy
 
 import (
 	"context"
@@ -91,7 +91,7 @@ func univmonAccuracy(ctx context.Context, program string, sizes []int, seed uint
 	_, err = p.Configure(ctx, sdk.Config{JSON: fmt.Appendf(nil, `{"network": {"enabled": false},
 		"heavy-hitters": {"share": %g, "limit": 1000000}, "heavy-changes": {"share": %g, "packets": 1, "limit": 1000000},
 		"ddos-victims": {"sources": %d}, "functions": [{"name": "√x", "power": 0.5}, {"name": "x^1.5", "power": 1.5},
-		{"name": "mice", "from": 1, "to": 10}]}`, univmonShare, univmonShare, max(attackers/4, 10))},
+		{"name": "mice", "from": 1, "to": 10}]}`, heavyShare, heavyShare, max(attackers/4, 10))},
 		sdk.Network{Version: 1, Devices: []sdk.Device{{Name: "s1", Objects: objects}}})
 	if err != nil {
 		return nil, err
@@ -166,7 +166,7 @@ func univmonAccuracy(ctx context.Context, program string, sizes []int, seed uint
 	}
 	above := func(list, task, leaf string, share float64, flows map[string]float64) {
 		if _, ok := row[leaf]; !ok {
-			out = append(out, published{task, math.NaN(), "absent", row["problem"]})
+			out = append(out, published{task: task, error: math.NaN(), text: "absent", says: row["problem"]})
 			return
 		}
 		found, want := make(map[string]float64), make(map[string]float64)
@@ -182,12 +182,29 @@ func univmonAccuracy(ctx context.Context, program string, sizes []int, seed uint
 	}
 	hitters := make(map[string]float64)
 	for i, n := range sizes {
-		if float64(n) >= univmonShare*float64(packets) {
+		if float64(n) >= heavyShare*float64(packets) {
 			hitters[keys[i].Project(flow.Src).String()] = float64(n)
 		}
 	}
 	above("heavy-hitters/heavy-hitter", "heavy hitters", "heavy-hitters", 0, hitters)
-	above("heavy-changes/heavy-change", "heavy changes", "changes", univmonShare*change, changes)
+	above("heavy-changes/heavy-change", "heavy changes", "changes", heavyShare*change, changes)
+	actual := make(map[string]float64, len(keys))
+	for i, n := range sizes {
+		actual[keys[i].Project(flow.Src).String()] += float64(n)
+	}
+	rows, far, beyond := 0, 0, 0
+	for _, r := range of("heavy-hitters/heavy-hitter", "dimension", "src") {
+		rows++
+		switch z := math.Abs(number(r, "packets")-actual[r["flow"]]) / max(number(r, "packets-error"), 1); {
+		case z > mostErrors:
+			far, beyond = far+1, beyond+1
+		case z > 2:
+			far++
+		}
+	}
+	out = append(out, published{task: "sizes of heavy hitters", error: float64(far) / float64(max(rows, 1)),
+		text:    fmt.Sprintf("%d of %d beyond two errors, %d beyond %d", far, rows, beyond, mostErrors),
+		outside: far > 5+rows/10 || beyond > 1+rows/1000})
 	flows := rowOf(results, root+"node-summaries/node-summary", "dimension", "5-tuple")
 	attack := map[string]string{"problem": flows["status"] + " " + flows["problem"]}
 	others := 0

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package truth
+
+import (
+	"slices"
+	"sync"
+	"time"
+)
+
+// Times records when at least one of several things holds, such as a link that routes avoid. It may
+// be used at the same time.
+type Times struct {
+	mu    sync.Mutex
+	since time.Duration // since when things hold, if hold is not 0
+	hold  int           // things that hold
+	over  []span        // the times that are over
+}
+
+type span struct{ from, until time.Duration }
+
+// Change records that one more thing holds from now on, or one less.
+func (t *Times) Change(now time.Duration, more bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch {
+	case more:
+		if t.hold == 0 {
+			t.since = now
+		}
+		t.hold++
+	default:
+		if t.hold--; t.hold == 0 {
+			t.over = append(t.over, span{t.since, now})
+		}
+	}
+}
+
+// During reports whether a thing held at some time from start to end.
+func (t *Times) During(start, end time.Duration) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.hold > 0 && t.since < end || slices.ContainsFunc(t.over, func(s span) bool {
+		return s.from < end && s.until > start
+	})
+}
