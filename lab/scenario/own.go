@@ -86,8 +86,7 @@ func (s *Scenario) checkScoring(errs *settings.KeyErrors) {
 	}
 }
 
-// checkBound adds what a bound cannot mean: no values between its limits, a share above 1, a plugin
-// that does not run, or a dimension that a measure of one's own does not have.
+// checkBound adds what a bound cannot mean, such as a share above 1 or a plugin that does not run.
 func (s *Scenario) checkBound(errs *settings.KeyErrors, key string, b *Bound) {
 	if err := score.CheckBounds(s.algorithms(), PartialEpochs, b.Measure, b.AtLeast, b.AtMost); err != nil {
 		errs.Add(key, "%v", err)
@@ -101,10 +100,9 @@ func (s *Scenario) checkBound(errs *settings.KeyErrors, key string, b *Bound) {
 	}
 	for _, c := range s.Scoring {
 		for _, m := range c.Measures {
-			if m.Name == b.Measure && b.Dimension != "" && (b.Algorithm == "" || b.Algorithm == c.Plugin) &&
-				!slices.Contains(m.Dimensions, b.Dimension) {
-				errs.Add(key+".dimension", "the measure %s has no dimension %q%s", m.Name, b.Dimension,
-					otherwise(b.Dimension, m.Dimensions))
+			meant := m.Name == b.Measure && (b.Algorithm == "" || b.Algorithm == c.Plugin)
+			if d := b.Dimension; meant && d != "" && !slices.Contains(m.Dimensions, d) {
+				errs.Add(key+".dimension", "the measure %s has no dimension %q%s", m.Name, d, otherwise(d, m.Dimensions))
 			}
 		}
 	}
