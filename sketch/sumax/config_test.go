@@ -4,6 +4,7 @@ package sumax
 
 import (
 	"errors"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -73,6 +74,48 @@ func TestInsertions(t *testing.T) {
 		flows, ok := s.Cardinality()
 		if n != 1 || !valid || !ok || flows < 0.9 || flows > 1.1 || s.Excess([]byte("other"), 1) == 0 {
 			t.Errorf("%s: size %d, %v flows, excess %v", name, n, flows, s.Excess([]byte("other"), 1))
+		}
+	}
+}
+
+// TestNothingReceived: a sketch without columns has no number of flows, and no distribution.
+func TestNothingReceived(t *testing.T) {
+	s, err := NewPartial[family.P4](Config{Width: 64})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if flows, ok := s.Cardinality(); ok || flows != 0 {
+		t.Errorf("%v flows, %v", flows, ok)
+	}
+	for _, limit := range []uint32{0, 1, 2} {
+		_, _, err := s.Distribution(limit)
+		if !errors.Is(err, sketch.ErrConfig) || strings.Contains(err.Error(), "sizes below") != (limit < 2) {
+			t.Errorf("sizes below %d: %v", limit, err)
+		}
+	}
+}
+
+// TestTheorem: the bound of theorem 6.1 for a whole sketch, and for a share of its columns: a key
+// with r of three rows exceeds it with probability e^-r.
+func TestTheorem(t *testing.T) {
+	const width, total = 40, 1000
+	s, err := NewPartial[family.P4](Config{Width: width})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if b := s.Bound(total); b.Failure != 1 || !math.IsInf(b.Over, 1) || !math.IsInf(b.Under, 1) {
+		t.Errorf("without columns: %+v", b)
+	}
+	for col := range width {
+		if _, err := s.SetColumn(col, make([]uint32, 3)); err != nil {
+			t.Fatal(err)
+		}
+		share := float64(col+1) / width
+		one, two, three := 3*share*(1-share)*(1-share), 3*share*share*(1-share), share*share*share
+		want := (one*math.Exp(-1) + two*math.Exp(-2) + three*math.Exp(-3)) / (one + two + three)
+		if b := s.Bound(total); math.Abs(b.Failure-want) > 1e-12 || math.Abs(b.Over-math.E/width*total) > 1e-9 ||
+			b.Under != 0 {
+			t.Errorf("%d columns: %+v, expected a failure of %v", col+1, b, want)
 		}
 	}
 }
