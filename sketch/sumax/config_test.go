@@ -119,3 +119,29 @@ func TestTheorem(t *testing.T) {
 		}
 	}
 }
+
+// TestSetColumnOfWhole: a column of a whole sketch replaces the cells, and results follow it. Reset
+// empties the sketch.
+func TestSetColumnOfWhole(t *testing.T) {
+	s := build[family.P4](t, Config{Width: 64})
+	if flows, _ := s.Cardinality(); flows != 0 || s.Excess([]byte("key"), 1) != 0 {
+		t.Errorf("%v flows in an empty sketch", flows)
+	}
+	if receipt, err := s.SetColumn(5, []uint32{1, 1, 1}); receipt != First || err != nil {
+		t.Errorf("receipt %v, %v", receipt, err)
+	}
+	if flows, ok := s.Cardinality(); !ok || flows < 0.9 || flows > 1.1 || s.Excess([]byte("key"), 1) == 0 {
+		t.Errorf("%v flows, excess %v", flows, s.Excess([]byte("key"), 1))
+	}
+	_, err := s.SetColumn(5, []uint32{1, 1})
+	if !errors.Is(err, sketch.ErrMismatch) || !strings.Contains(err.Error(), "2 cells; there are 64 columns of 3") {
+		t.Error(err)
+	}
+	s.Reset()
+	if cells, _ := s.Column(nil, 5); !slices.Equal(cells, []uint32{0, 0, 0}) {
+		t.Errorf("cells %v after Reset", cells)
+	}
+	if flows, ok := s.Cardinality(); !ok || flows != 0 {
+		t.Errorf("%v flows after Reset", flows)
+	}
+}
