@@ -145,3 +145,26 @@ func TestSetColumnOfWhole(t *testing.T) {
 		t.Errorf("%v flows after Reset", flows)
 	}
 }
+
+// TestMergedMaxima: a merged sketch has the sums of the sizes and the larger maxima, and its
+// results follow.
+func TestMergedMaxima(t *testing.T) {
+	key, other := []byte("key"), []byte("other")
+	config := Config{Width: 64, Ranges: []uint32{10}, Intervals: true}
+	s, o := build[family.P4](t, config), build[family.P4](t, config)
+	for at := range uint32(3) {
+		s.Record(key, Packet{At: 100 + 7*at})
+		o.Record(key, Packet{At: 200 + 5*at})
+	}
+	o.Record(other, Packet{At: 300})
+	before, _ := s.Cardinality()
+	if err := s.Merge(o); err != nil {
+		t.Fatal(err)
+	}
+	after, _ := s.Cardinality()
+	n, _ := s.Query(key)
+	gap, last, _ := s.MaxInterval(key)
+	if n != 6 || gap != 7 || last != 210 || before > 1.1 || after < 1.9 {
+		t.Errorf("size %d, gap %d, last %d, %v and %v flows", n, gap, last, before, after)
+	}
+}
