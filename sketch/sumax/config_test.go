@@ -11,6 +11,7 @@ import (
 
 	"github.com/netsketch/netsketch/sketch"
 	"github.com/netsketch/netsketch/sketch/family"
+	"github.com/netsketch/netsketch/sketch/internal/wire"
 )
 
 // TestConfig: a sketch has the shape that its configuration asks for, and keeps no part of the
@@ -166,5 +167,31 @@ func TestMergedMaxima(t *testing.T) {
 	gap, last, _ := s.MaxInterval(key)
 	if n != 6 || gap != 7 || last != 210 || before > 1.1 || after < 1.9 {
 		t.Errorf("size %d, gap %d, last %d, %v and %v flows", n, gap, last, before, after)
+	}
+}
+
+// TestHeaders: a serialized sketch of an impossible shape is refused.
+func TestHeaders(t *testing.T) {
+	for _, c := range []struct {
+		flags, rows, width, ranges uint32
+		cells                      int
+		bad                        bool
+	}{
+		{0, 2, 3, 0, 6, false}, {4, 2, 3, 1, 1 + 18, false}, {15 - 2, 1, 1, 1, 1 + 4, false},
+		{16, 2, 3, 0, 6, true}, {8, 2, 3, 0, 6, true}, {0, 0, 3, 0, 0, true}, {0, family.MaxRows + 1, 1, 0, 9, true},
+		{0, 2, 0, 0, 0, true}, {4, 1, 1, maxRanges + 1, 2*maxRanges + 4, true}, {0, 2, 3, 1, 7, true},
+	} {
+		w := wire.NewWriter(wire.SuMax, family.ID[family.P4](), 0, 4*c.cells)
+		w.U32(c.flags, c.rows, c.width, c.ranges)
+		cells := make([]uint32, c.cells)
+		for i := range cells {
+			cells[i] = uint32(i + 1)
+		}
+		w.U32(cells...)
+		err := new(Sketch[family.P4]).UnmarshalBinary(w.Bytes())
+		if c.bad != (err != nil) || err != nil && (!errors.Is(err, sketch.ErrFormat) ||
+			!strings.Contains(err.Error(), "rows of")) {
+			t.Errorf("%+v: %v", c, err)
+		}
 	}
 }
