@@ -175,23 +175,43 @@ func TestHeaders(t *testing.T) {
 	for _, c := range []struct {
 		flags, rows, width, ranges uint32
 		cells                      int
-		bad                        bool
+		problem                    string
 	}{
-		{0, 2, 3, 0, 6, false}, {4, 2, 3, 1, 1 + 18, false}, {15 - 2, 1, 1, 1, 1 + 4, false},
-		{16, 2, 3, 0, 6, true}, {8, 2, 3, 0, 6, true}, {0, 0, 3, 0, 0, true}, {0, family.MaxRows + 1, 1, 0, 9, true},
-		{0, 2, 0, 0, 0, true}, {4, 1, 1, maxRanges + 1, 2*maxRanges + 4, true}, {0, 2, 3, 1, 7, true},
+		{0, 2, 3, 0, 6, ""}, {4, 2, 3, 1, 1 + 18, ""}, {15 - 2, 1, 1, 1, 1 + 4, ""}, {0, family.MaxRows, 1, 0, 8, ""},
+		{4, 1, 1, maxRanges, 2*maxRanges + 2, ""},
+		{16, 2, 3, 0, 6, "rows of"}, {8, 2, 3, 0, 6, "rows of"}, {0, 0, 3, 0, 0, "rows of"},
+		{0, family.MaxRows + 1, 1, 0, 9, "rows of"}, {0, 2, 0, 0, 0, "rows of"},
+		{4, 1, 1, maxRanges + 1, 2*maxRanges + 4, "rows of"}, {0, 2, 3, 1, 7, "rows of"},
+		{0, 2, 3, 0, 5, "bytes"}, {0, 2, 3, 0, 7, "bytes"},
 	} {
-		w := wire.NewWriter(wire.SuMax, family.ID[family.P4](), 0, 4*c.cells)
-		w.U32(c.flags, c.rows, c.width, c.ranges)
 		cells := make([]uint32, c.cells)
 		for i := range cells {
 			cells[i] = uint32(i + 1)
 		}
-		w.U32(cells...)
-		err := new(Sketch[family.P4]).UnmarshalBinary(w.Bytes())
-		if c.bad != (err != nil) || err != nil && (!errors.Is(err, sketch.ErrFormat) ||
-			!strings.Contains(err.Error(), "rows of")) {
+		err := read(c.flags, c.rows, c.width, c.ranges, cells...)
+		if (c.problem == "") != (err == nil) || err != nil && (!errors.Is(err, sketch.ErrFormat) ||
+			!strings.Contains(err.Error(), c.problem)) {
 			t.Errorf("%+v: %v", c, err)
 		}
 	}
+	if err := read(4, 1, 1, 2, 7, 7, 1, 2, 3, 4); !errors.Is(err, sketch.ErrFormat) {
+		t.Errorf("two equal ranges: %v", err)
+	}
+	if err := read(2, 1, 3, 0, 0b0111, 0, 1, 2, 3); err != nil {
+		t.Errorf("three of three columns: %v", err)
+	}
+	if err := read(2, 1, 3, 0, 0b1111, 0, 1, 2, 3); !errors.Is(err, sketch.ErrFormat) {
+		t.Errorf("four of three columns: %v", err)
+	}
+	if err := read(2, 1, 64, 0, append([]uint32{math.MaxUint32, math.MaxUint32}, make([]uint32, 64)...)...); err != nil {
+		t.Errorf("64 of 64 columns: %v", err)
+	}
+}
+
+// read reads a serialized sketch.
+func read(flags, rows, width, ranges uint32, words ...uint32) error {
+	w := wire.NewWriter(wire.SuMax, family.ID[family.Fast](), 0, 4*len(words))
+	w.U32(flags, rows, width, ranges)
+	w.U32(words...)
+	return new(Sketch[family.Fast]).UnmarshalBinary(w.Bytes())
 }

@@ -37,6 +37,7 @@ func main() {
 	known := flag.String("known", "", "file of mutants that change no result: in each line a mutant, a tab, the reason")
 	functions := flag.String("functions", "", "functions to change, separated by commas; all by default")
 	share := flag.Float64("share", 1, "share of the mutants to test, drawn at random")
+	again := flag.String("again", "", "file that a former run printed: tests only the mutants that survived it")
 	part := flag.String("part", "1/1", "part of the mutants to test: 2/5 is the second of five")
 	flag.Parse()
 	if flag.NArg() != 1 {
@@ -57,6 +58,9 @@ func main() {
 	survivors := 0
 	var err error
 	if o.known, err = readKnown(*known); err == nil {
+		o.again, err = readKnown(*again)
+	}
+	if err == nil {
 		survivors, err = mutateAll(flag.Arg(0), o)
 	}
 	switch {
@@ -68,7 +72,7 @@ func main() {
 	}
 }
 
-// readKnown reads the mutants that change no result: in each line a mutant, a tab and the reason.
+// readKnown reads a list of mutants: in each line a mutant, a tab and a remark.
 func readKnown(name string) (map[string]bool, error) {
 	out := map[string]bool{}
 	if name == "" {
@@ -92,6 +96,7 @@ type options struct {
 	run         string          // tests to run, as go test -run
 	limit       time.Duration   // time after which a mutant counts as found
 	known       map[string]bool // mutants that change no result
+	again       map[string]bool // mutants to test; all if empty
 }
 
 // mutateAll tests mutants of the package in a directory. It returns how many survived. Nearly all
@@ -116,7 +121,8 @@ func mutateAll(directory string, o options) (survivors int, err error) {
 	fmt.Fprintf(os.Stderr, "mutate: the tests pass without a mutant, in %v\n", suite.took.Round(time.Second))
 	total, all, next := 0, 0, time.Now().Add(progressEvery)
 	chosen := func(f *goFile, m *mutant) bool {
-		return (len(o.functions) == 0 || slices.Contains(o.functions, m.function)) && !o.known[m.label(f.name)]
+		return (len(o.functions) == 0 || slices.Contains(o.functions, m.function)) && !o.known[m.label(f.name)] &&
+			(len(o.again) == 0 || o.again[m.label(f.name)])
 	}
 	for _, f := range p.files {
 		f.mutants = slices.DeleteFunc(f.mutants, func(m *mutant) bool {

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package tower
+
+import (
+	"errors"
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/netsketch/netsketch/sketch"
+	"github.com/netsketch/netsketch/sketch/family"
+	"github.com/netsketch/netsketch/sketch/internal/wire"
+)
+
+// TestConfigMessages: a shape is refused for the first reason there is, and limits themselves are
+// valid.
+func TestConfigMessages(t *testing.T) {
+	many := make([]Row, family.MaxRows+1)
+	for i := range many {
+		many[i] = Row{Bits: 2, Width: 5}
+	}
+	for _, c := range []struct {
+		config  Config
+		problem string
+	}{
+		{Config{}, "memory: 0 bytes for 5 rows"}, {Config{Memory: -1}, "memory: -1 bytes"}, {Config{Memory: 40}, ""},
+		{Config{Memory: 39}, "less than a word"}, {Config{Memory: 39, Bits: []int{}}, "for 0 rows"},
+		{Config{Memory: sketch.MaxMemory + 1}, "memory: "}, {Config{Memory: 80, Bits: []int{1}}, "a row of 1-bit"},
+		{Config{Memory: 80, Bits: []int{33}}, "a row of 33-bit"}, {Config{Memory: 80, Bits: []int{2, 32}}, ""},
+		{Config{Memory: 80, Bits: []int{8, 4}}, "row 1: 4-bit counters above 8-bit ones"},
+		{Config{Memory: 80, Bits: []int{8, 8}}, ""}, {Config{Rows: []Row{}}, "rows: 0"},
+		{Config{Rows: []Row{{2, 5}}, Memory: 7}, "rows are given"},
+		{Config{Rows: []Row{{2, 5}}, Bits: []int{2}}, "rows are given"},
+		{Config{Rows: many}, "9 rows; expected at most 8"}, {Config{Rows: many[1:]}, ""},
+		{Config{Rows: []Row{{1, 5}}}, "row 0: 1-bit"}, {Config{Rows: []Row{{33, 5}}}, "row 0: 33-bit"},
+		{Config{Rows: []Row{{2, 0}}}, "row 0: 0 counters"}, {Config{Rows: []Row{{2, 1}}}, ""},
+		{Config{Rows: []Row{{32, maxWidth + 1}}}, "row 0: 2147483649 counters"},
+		{Config{Rows: []Row{{3, maxOddWidth + 1}}}, "do not divide"},
+		{Config{Rows: []Row{{32, maxWidth}}}, "more than "},
+	} {
+		s, err := New[family.Fast](c.config)
+		if (err == nil) != (c.problem == "") || err != nil && (!errors.Is(err, sketch.ErrConfig) ||
+			!strings.Contains(err.Error(), c.problem)) {
+			t.Errorf("%+v: %v, want %q", c.config, err, c.problem)
+		}
+		if err == nil && c.config.Memory > 0 && s.Memory() != c.config.Memory {
+			t.Errorf("%+v: %d bytes", c.config, s.Memory())
+		}
+	}
+}
+
+// TestHeaders: a serialized tower of an impossible shape is refused.
+func TestHeaders(t *testing.T) {
+	for _, c := range []struct {
+		flags, rows uint32
+		bad         bool
+	}{{0, 1, false}, {1, family.MaxRows, false}, {2, 1, true}, {0, 0, true}, {0, family.MaxRows + 1, true}} {
+		w := wire.NewWriter(wire.Tower, family.ID[family.Fast](), 0, 0)
+		w.U32(c.flags, c.rows)
+		for range c.rows {
+			w.U32(8, 8)
+		}
+		w.U64(make([]uint64, c.rows)...)
+		err := new(Sketch[family.Fast]).UnmarshalBinary(w.Bytes())
+		if c.bad != (err != nil) || err != nil && (!errors.Is(err, sketch.ErrFormat) ||
+			!strings.Contains(err.Error(), "tower: ")) {
+			t.Errorf("%+v: %v", c, err)
+		}
+	}
+}
+
+// TestTheorem: theorem 1 by hand. Of rows of 2, 8 and 16 bits those contribute that can hold the
+// flow and the error together.
+func TestTheorem(t *testing.T) {
+	s := build[family.Fast](t, Config{Rows: []Row{{2, 400}, {8, 100}, {16, 50}}})
+	factor := func(width, of float64) float64 { return width / (math.E * of) }
+	for _, c := range []struct {
+		size          uint32
+		total         uint64
+		over, failure float64
+	}{
+		{1, 10, math.E / 50 * 10, factor(50, 400) * factor(50, 100) * factor(50, 50)}, // all rows
+		{3, 10, math.E / 50 * 10, factor(50, 100) * factor(50, 50)},
+		{254, 10, math.E / 50 * 10, factor(50, 100) * factor(50, 50)},
+		{255, 10, math.E / 50 * 10, factor(50, 50)},
+		{65534, 10, math.E / 50 * 10, factor(50, 50)},
+		{65535, 10, math.Inf(1), 1},
+	} {
+		b := s.Bound(c.size, c.total)
+		if c.over != b.Over && math.Abs(b.Over-c.over) > 1e-9 || math.Abs(b.Failure-c.failure) > 1e-12 {
+			t.Errorf("size %d: %+v, want %v with %v", c.size, b, c.over, c.failure)
+		}
+	}
+}
