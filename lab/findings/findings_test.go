@@ -224,7 +224,7 @@ func TestPage(t *testing.T) {
 			Exactly: score.Confusion{TruePositive: 22, FalsePositive: 4, FalseNegative: 2}}
 		x.Healthy["nothing"] = &share{0, 1000}
 		d := newSum()
-		d.seed = seed
+		d.seed, d.all = seed, 4
 		d.add("lightguardian", &piece{Played: "commit 0123456, 2026-01-02, 2 processors, load 0.5", Tally: x})
 		d.add("lightguardian", &piece{Played: "commit 0123456, 2026-01-02, 2 processors, load 1.5", Tally: newTally()})
 		return d
@@ -234,7 +234,8 @@ func TestPage(t *testing.T) {
 	}
 	got, err := os.ReadFile(path)
 	for _, want := range []string{"before\n" + begin,
-		"Seeds 7 to 8 on ring, mesh, share 0.1 of the packets,\ncommit 0123456, 2026-01-02, 2 processors.\n\nSeeds 40 to 41",
+		"Seeds 7 to 8 on ring, mesh, share 0.1 of the packets, 2 of 4 networks,\n" +
+			"commit 0123456, 2026-01-02, 2 processors.\n\nSeeds 40 to 41",
 		"| loop | 7 | 19 of 20 | 0.950 (0.764 to 0.991) | 1 of 6 | 30 | 28 | 0.933 (0.787 to 0.982) | 4 | 3 | 0.917, 0.846 |",
 		"| loop | 40 | 20 of 20 |", "| loop | all | 39 of 40 |", "| nothing | | 2000 | 0 | 0.0 (0.0 to 1.8) |",
 		"| all | 7 | 1000 | 0 | 0.0 (0.0 to 3.7) |", "| all | all | 2000 | 0 |", end + "after\n"} {
@@ -255,7 +256,7 @@ func TestKept(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := run{plugins: t.TempDir(), keep: t.TempDir(), parallel: 1, share: 0.1} // no plugins to play with
-	if p, err := r.kept(x); p != nil || err != nil {
+	if p, err := r.load(x); p != nil || err != nil {
 		t.Fatalf("kept %v, %v", p, err)
 	}
 	played := newTally()
@@ -269,14 +270,21 @@ func TestKept(t *testing.T) {
 	if err != nil || !reflect.DeepEqual(got.tallies["lightguardian"], played) || !got.runs["commit 0123456, 2026-01-02"] {
 		t.Errorf("%+v, %v", got, err)
 	}
+	z, err := draw(algorithms[0], "ring", 8, true, 0.1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.kept = true
+	if got, err := r.count(t.Context(), []*trial{x, z}); err != nil || got.played != 1 || got.all != 2 {
+		t.Errorf("of what is kept: %+v, %v", got, err)
+	}
+	r.kept = false
 	y := *x
 	y.text += "# another\n"
 	if _, err := r.count(t.Context(), []*trial{&y}); err == nil || !strings.Contains(err.Error(), "drew another network") {
 		t.Errorf("another network: %v", err)
 	}
-	if y, err := draw(algorithms[0], "ring", 8, true, 0.1); err != nil {
-		t.Fatal(err)
-	} else if _, err := r.count(t.Context(), []*trial{y}); err == nil {
+	if _, err := r.count(t.Context(), []*trial{z}); err == nil {
 		t.Error("played without plugins")
 	}
 }

@@ -28,8 +28,8 @@ func (r *run) file(t *trial) string {
 	return filepath.Join(r.keep, fmt.Sprintf("%s-%s-%s-%d-%g.json", t.algorithm.name, t.topology, kind, t.seed, r.share))
 }
 
-// kept returns the piece of a network that was played before; nil if there is none.
-func (r *run) kept(t *trial) (*piece, error) {
+// load returns the piece of a network that was played before; nil if there is none.
+func (r *run) load(t *trial) (*piece, error) {
 	if r.keep == "" {
 		return nil, nil
 	}
@@ -69,6 +69,8 @@ type sum struct {
 	seed    uint64
 	tallies map[string]*tally // by plugin
 	runs    map[string]bool   // commit and day of each network
+	played  int               // networks that count
+	all     int               // networks that were drawn
 }
 
 func newSum() *sum { return &sum{tallies: map[string]*tally{}, runs: map[string]bool{}} }
@@ -82,6 +84,7 @@ func (s *sum) tally(plugin string) *tally {
 
 func (s *sum) add(plugin string, p *piece) {
 	s.tally(plugin).add(p.Tally)
+	s.played++
 	run, _, _ := strings.Cut(p.Played, ", load") // the clock is virtual
 	s.runs[run] = true
 }

@@ -42,6 +42,7 @@ func main() {
 	flag.StringVar(&r.page, "write", "", "`page` whose table is replaced")
 	flag.Float64Var(&r.share, "share", 1, "of the usual packets: fewer are played faster, and show less")
 	flag.StringVar(&r.keep, "keep", "", "`directory` for the counts of each network: what is there is not played again")
+	flag.BoolVar(&r.kept, "kept", false, "count what -keep has, and play no network")
 	show := flag.Bool("show", false, "print the drawn scenarios and play none")
 	flag.Parse()
 	err := r.draw(seeds, *draws)
@@ -63,6 +64,7 @@ type run struct {
 	draws           []uint64 // first seed of each
 	seeds, parallel int
 	share           float64
+	kept            bool
 
 	compiler softswitch.Compiler
 }
@@ -154,11 +156,15 @@ func (r *run) play(ctx context.Context, show bool) error {
 func (r *run) count(ctx context.Context, trials []*trial) (*sum, error) {
 	var mu sync.Mutex
 	out := newSum()
+	out.all = len(trials)
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(r.parallel)
 	for _, t := range trials {
 		group.Go(func() error {
-			p, err := r.kept(t)
+			p, err := r.load(t)
+			if err == nil && p == nil && r.kept {
+				return nil
+			}
 			if err == nil && p == nil {
 				p = &piece{Scenario: t.text, Played: evidence.Run()}
 				if p.Tally, err = t.play(ctx, r.plugins, &r.compiler); err == nil {

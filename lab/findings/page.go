@@ -22,8 +22,9 @@ const (
 func (r *run) table(draws []*sum) string {
 	var b strings.Builder
 	for _, d := range draws {
-		fmt.Fprintf(&b, "Seeds %d to %d on %s, share %g of the packets,\n%s.\n\n", d.seed, d.seed+uint64(r.seeds)-1,
-			strings.ReplaceAll(r.topologies, ",", ", "), r.share, strings.Join(slices.Sorted(maps.Keys(d.runs)), ";\n"))
+		fmt.Fprintf(&b, "Seeds %d to %d on %s, share %g of the packets, %d of %d networks,\n%s.\n\n", d.seed,
+			d.seed+uint64(r.seeds)-1, strings.ReplaceAll(r.topologies, ",", ", "), r.share, d.played, d.all,
+			strings.Join(slices.Sorted(maps.Keys(d.runs)), ";\n"))
 	}
 	all := together(draws)
 	// lines calls print for each draw that has tallies of a plugin, then for their sum.
