@@ -25,6 +25,7 @@ func TestConfigMessages(t *testing.T) {
 		problem string
 	}{
 		{Config{}, "memory: 0 bytes for 5 rows"}, {Config{Memory: -1}, "memory: -1 bytes"}, {Config{Memory: 40}, ""},
+		{Config{Memory: 1}, "less than a word"}, {Config{Memory: sketch.MaxMemory, Bits: []int{1}}, "a row of 1-bit"},
 		{Config{Memory: 39}, "less than a word"}, {Config{Memory: 39, Bits: []int{}}, "for 0 rows"},
 		{Config{Memory: sketch.MaxMemory + 1}, "memory: "}, {Config{Memory: 80, Bits: []int{1}}, "a row of 1-bit"},
 		{Config{Memory: 80, Bits: []int{33}}, "a row of 33-bit"}, {Config{Memory: 80, Bits: []int{2, 32}}, ""},
