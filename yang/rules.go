@@ -25,12 +25,8 @@ func (s *Schema) CheckResults(path string) error {
 	}
 	for _, leaf := range l.Leaves {
 		if leaf.Config() && !strings.Contains("/"+leaf.Name, "/config/") {
-			at := s.place(leaf.Node)
-			if file, _, _ := strings.Cut(at, ".yang:"); !strings.HasPrefix(s.place(l.Node), file+".yang:") {
-				at = s.place(l.Node) // the leaf is from a grouping of another module
-			}
 			return fmt.Errorf("yang: %s%s is configuration, so a Get of type STATE does not return it; add config false "+
-				"to the container of the results", at, leaf.Node.Path)
+				"to the container of the results", s.placeIn(leaf.Node, l.Node.Module), leaf.Node.Path)
 		}
 	}
 	return nil
@@ -50,11 +46,13 @@ func (s *Schema) CheckResults(path string) error {
 //   - a leaf of an entry has the number of its epoch, so that each row changes in every epoch;
 //   - a leaf is named like one of a grouping of netsketch-results and has another type or unit, a
 //     list of alerts lacks leaves of the grouping alert, a row with a link lacks those of the
-//     grouping port-ref, or a boolean or a share says in words of its own how good values are.
+//     grouping port-ref, one with a flow those of flow-ref, values of a flow or link lack their
+//     quality, a summary lacks the grouping range, or a boolean or a share says in words of its own
+//     how good values are.
 func (s *Schema) Warnings(module string) []string {
 	var out []string
 	warn := func(n *Node, text string, args ...any) {
-		out = append(out, s.place(n)+n.Path+" "+fmt.Sprintf(text, args...))
+		out = append(out, s.placeIn(n, module)+n.Path+" "+fmt.Sprintf(text, args...))
 	}
 	var visit func(n *Node)
 	visit = func(n *Node) {
@@ -67,6 +65,9 @@ func (s *Schema) Warnings(module string) []string {
 			}
 			if n.Leaf != nil {
 				s.checkLeaf(n, warn)
+			}
+			if state := n.Child("state"); n.Name == "summary" && state != nil && !state.Config && state.Child("end-time") == nil {
+				warn(n, "does not say which time results cover; use the grouping range of netsketch-results in its state")
 			}
 		}
 		for _, c := range n.children {
@@ -92,7 +93,7 @@ func (s *Schema) checkLeaf(n *Node, warn func(n *Node, text string, args ...any)
 		}
 	}
 	if n.Parent.Kind == ListNode && slices.Contains(n.Parent.keys, n.Name) {
-		if len(n.Leaf.RefersTo) == 0 {
+		if len(n.Leaf.RefersTo) == 0 || n.Leaf.Target == "" {
 			warn(n, "is a key and no leafref to a leaf in the state of its entry")
 		}
 		return
@@ -166,6 +167,14 @@ func checkGroupings(n *Node, warn func(n *Node, text string, args ...any)) {
 		n.Parent.Child("port-number") == nil {
 		warn(n, "names a link, and its row does not have the port; use the grouping port-ref of netsketch-results")
 	}
+	if n.Name == "flow" && t.Name == "flow-key" && n.Parent.Child("source-address") == nil {
+		warn(n, "is a flow, and its row does not have the fields of the flow; use the grouping flow-ref of netsketch-results")
+	}
+	values := []string{"packets", "packets-low", "lost-packets", "lost-packets-low", "latency-avg", "latency-avg-low"}
+	if ofTraffic := n.Parent.Child("flow") != nil || n.Parent.Child("link") != nil; ofTraffic &&
+		slices.Contains(values, n.Name) && n.Parent.Child("quality") == nil && n.Parent.Child(n.Name+"-quality") == nil {
+		warn(n, "has no quality; use the grouping quality of netsketch-results")
+	}
 	if strings.HasSuffix(n.Name, "-quality") && t.Name != "quality" {
 		warn(n, "has another type than the quality of netsketch-results")
 	}
@@ -203,6 +212,17 @@ func (t *Type) enumeration() (values []string) {
 		values = append(values, m.enumeration()...)
 	}
 	return values
+}
+
+// placeIn returns the place of a node, or of the closest node above it that is in the text of a
+// module: a node can be from a grouping of another one.
+func (s *Schema) placeIn(n *Node, module string) string {
+	for at := n; at != nil; at = at.Parent {
+		if p := s.place(at); strings.HasPrefix(p, module+".yang:") || strings.Contains(p, " "+module+".yang:") {
+			return p
+		}
+	}
+	return s.place(n)
 }
 
 // place returns "module:line: " of a node of a module that was passed with its source, "" for other

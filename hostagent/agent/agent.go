@@ -44,6 +44,7 @@ import (
 
 	"github.com/netsketch/netsketch/hostagent/hostv1"
 	"github.com/netsketch/netsketch/hostagent/lease"
+	"github.com/netsketch/netsketch/hostagent/role"
 )
 
 const (
@@ -598,6 +599,7 @@ func (a *Agent) apply(role string, settings []byte) error {
 	if err := p.Apply(settings); err != nil {
 		return err
 	}
+	a.hide()
 	if l != nil {
 		l.refresh()
 	}
@@ -605,6 +607,25 @@ func (a *Agent) apply(role string, settings []byte) error {
 	defer a.mu.Unlock()
 	a.follow(p)
 	return nil
+}
+
+// hide tells each role whether another one hides the flows of packets.
+func (a *Agent) hide() {
+	hides := func(p DataPath) bool {
+		h, ok := p.(role.Hider)
+		return ok && h.Hides()
+	}
+	for name, p := range a.paths {
+		b, ok := p.(role.Blindable)
+		if !ok {
+			continue
+		}
+		hidden := false
+		for other, q := range a.paths {
+			hidden = hidden || other != name && hides(q)
+		}
+		b.SetHidden(hidden)
+	}
 }
 
 // left ends the measurement of a role whose peers hold no leases for this host any more.
@@ -619,6 +640,7 @@ func (a *Agent) left(role string) {
 	if err := a.paths[role].Apply(nil); err != nil {
 		a.log.Error("the measurement of a role that was removed cannot be ended", "role", role, "error", err)
 	}
+	a.hide()
 	a.leases[role].refresh()
 }
 

@@ -86,6 +86,7 @@ type RolePath struct {
 	leases    []lease.Lease
 	probe     func(lease.Received) // receives probes; may be nil
 	transmit  func(frame []byte)   // nil: the caller sends no packets of the role
+	hidden    bool                 // whether another role hides the flows of packets
 }
 
 var (
@@ -95,6 +96,9 @@ var (
 
 	_ Scheduler  = (*RolePath)(nil)
 	_ lease.Path = (*RolePath)(nil)
+
+	_ role.Hider     = (*RolePath)(nil)
+	_ role.Blindable = (*RolePath)(nil)
 )
 
 // NewRolePath returns the data path of the role that create returns. Reset creates it again.
@@ -111,7 +115,28 @@ func (p *RolePath) fresh(clock *epoch.Clock) role.Role {
 	if s, ok := r.(role.Streamer); ok && p.full != nil {
 		s.OnFull(p.full)
 	}
+	if b, ok := r.(role.Blindable); ok && p.hidden {
+		b.SetHidden(true)
+	}
 	return r
+}
+
+// Hides implements role.Hider.
+func (p *RolePath) Hides() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	h, ok := p.role.(role.Hider)
+	return ok && h.Hides()
+}
+
+// SetHidden implements role.Blindable.
+func (p *RolePath) SetHidden(hidden bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if b, ok := p.role.(role.Blindable); ok && hidden != p.hidden {
+		b.SetHidden(hidden)
+	}
+	p.hidden = hidden
 }
 
 // Out receives packets that the host sends, in their order, and may change them.

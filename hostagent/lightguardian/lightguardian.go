@@ -38,6 +38,8 @@ type Role struct {
 	recent  []*Batch // the newest ended epochs of the interval, at most
 	dropped uint64
 	onFull  func()
+	hidden  bool // whether another role hides the flows of packets
+	doubted int  // epochs to report as hidden: the current one and the one before, when hidden was last set
 }
 
 // applied are the settings of a role, with their devices by ID.
@@ -49,6 +51,8 @@ type applied struct {
 var (
 	_ role.Role     = (*Role)(nil)
 	_ role.Streamer = (*Role)(nil)
+
+	_ role.Blindable = (*Role)(nil)
 )
 
 // New returns a role without settings: sketchlets are removed from packets and not kept. now is the
@@ -77,6 +81,9 @@ func (r *Role) Apply(data []byte) error {
 	r.current = r.empty(now)
 	return nil
 }
+
+// SetHidden implements role.Blindable.
+func (r *Role) SetHidden(hidden bool) { r.hidden, r.doubted = hidden, 2 }
 
 // Out implements role.Role: hosts insert no sketchlets.
 func (r *Role) Out(frames []*packet.Frame) {
@@ -238,6 +245,9 @@ func (r *Role) Seal(e uint64) role.Report {
 	}
 	r.next = e + 1
 	found.Counters[wire.Missed], r.dropped = r.dropped, 0
+	if r.hidden || r.doubted > 0 {
+		found.Counters[wire.Hidden], r.doubted = 1, max(r.doubted-1, 0)
+	}
 	return &report{*found.rest()}
 }
 

@@ -109,6 +109,12 @@ func (r *Role) Apply(data []byte) error {
 	return nil
 }
 
+// Hides implements role.Hider: other roles read the header only if it is an option.
+func (r *Role) Hides() bool { return r.settings != nil && Hides(r.settings.Carrier) }
+
+// Hides reports whether other roles of a host cannot read the flow of a packet with a header.
+func Hides(c wire.Carrier) bool { return c != wire.CarrierOption }
+
 // Check returns the form of headers and the host's mappings, or why settings are invalid. It is the
 // rule of all data paths of the role.
 func Check(s *wire.Settings) (header.Layout, *mapping.Share, error) {

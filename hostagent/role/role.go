@@ -73,6 +73,21 @@ type Leaser interface {
 	TakeProbes() []lease.Received
 }
 
+// Hider is implemented by roles that may hide the flows of packets from the other roles of the host,
+// by a header that other roles do not read.
+type Hider interface {
+	// Hides reports whether the settings in force hide flows.
+	Hides() bool
+}
+
+// Blindable is implemented by roles that count packets by flow and report whether flows were hidden
+// from them.
+type Blindable interface {
+	// SetHidden states whether another role of the host hides the flows of packets from now on. It is
+	// called as the methods of Role are.
+	SetHidden(hidden bool)
+}
+
 // Receiver is implemented by roles that measure telemetry reports of switches, too.
 type Receiver interface {
 	// Receive receives datagrams in the order of each sender. They are valid until it returns.

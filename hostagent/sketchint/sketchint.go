@@ -38,6 +38,8 @@ type Role struct {
 	dropped uint64
 	sources sources
 	earlier atomic.Pointer[earlier]
+	hidden  bool // whether another role hides the flows of packets
+	doubted int  // intervals to report as hidden: the current one and the one before, when hidden was last set
 
 	mu   sync.Mutex // guards the intervals of lanes and empty groups; not taken for packets
 	done []*group   // groups of ended intervals
@@ -48,6 +50,8 @@ var (
 	_ role.Role     = (*Role)(nil)
 	_ role.Receiver = (*Role)(nil)
 	_ role.Parallel = (*Role)(nil)
+
+	_ role.Blindable = (*Role)(nil)
 )
 
 // Lane measures packets in one goroutine without locks: the groups of all lanes are merged when
@@ -98,6 +102,9 @@ func (r *Role) Apply(data []byte) error {
 	r.next, r.waiting = r.since/s.Interval, nil
 	return nil
 }
+
+// SetHidden implements role.Blindable.
+func (r *Role) SetHidden(hidden bool) { r.hidden, r.doubted = hidden, 2 }
 
 // Out implements role.Role: INT is measured where it ends.
 func (r *Role) Out([]*packet.Frame) {}
@@ -312,6 +319,9 @@ func (r *Role) Seal(e uint64) role.Report {
 	}
 	g.First, g.Last = max(interval*s.Interval, r.since), e
 	g.Counters[wire.Missed], r.dropped = r.dropped, 0
+	if r.hidden || r.doubted > 0 {
+		g.Counters[wire.Hidden], r.doubted = 1, max(r.doubted-1, 0)
+	}
 	g.Sources = r.sources.rows()
 	g.rows()
 	if g.Counters[wire.Hops] > 0 {

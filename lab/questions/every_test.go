@@ -43,7 +43,7 @@ func lastEpoch(s *scenario.Scenario) int {
 			change = max(change, x.From)
 		}
 	}
-	n := max(int(change/s.Epoch)+3, s.WarmUp+5)
+	n := max(int(change/s.Epoch)+3, s.WarmUp+3, 5)
 	return min(n, cmp.Or(s.Epochs, n), mostEpochs)
 }
 
@@ -219,6 +219,12 @@ func every(t *testing.T, s *scenario.Scenario) {
 					t.Logf("| %s | %s | %s | not asked: it does not measure this |", s.Name, plugin, question)
 				}
 			}
+			most := 0
+			for _, e := range p.run.Report().Epochs {
+				most = max(most, e.Rows[plugin])
+			}
+			t.Logf("| %s | %s | volume | %d rows at most in %d epochs; the last one: %+v |", s.Name, plugin, most, epochs,
+				p.volume(plugin))
 		}
 	})
 }

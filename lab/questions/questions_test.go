@@ -232,7 +232,7 @@ func load(t *testing.T, file string) *scenario.Scenario {
 // play plays some epochs of a scenario and calls ask at the end of the last one.
 func play(t *testing.T, s *scenario.Scenario, epochs int, ask func(*played)) {
 	t.Helper()
-	s.Epochs, s.Expect = epochs, nil
+	s.Epochs, s.Expect, s.ScoreEvery = epochs, nil, 0 // the ground truth has each epoch
 	p := &played{t: t, db: influxdbtest.Start(t, influxdbtest.Options{}), truth: map[uint64][]row{},
 		epoch: s.Epoch}
 	file := filepath.Join(t.TempDir(), "truth.csv")

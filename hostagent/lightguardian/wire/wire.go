@@ -160,12 +160,13 @@ const (
 	Unread                       // in the kernel: packets with the mark that it could not read or change
 	NoFlow                       // IP packets whose headers have no valid flow key, if Flows is set
 	DevicesFull                  // devices beyond MaxDevices of a flow
+	Hidden                       // epochs in which another role hid the flows of packets
 	Counters
 )
 
 var counterNames = [Counters]string{"packets", "sent", "sketchlets", "in-band-bytes", "short", "bad-check",
 	"unknown-device", "unknown-column", "wrong-words", "duplicates", "full", "flows-full", "disagreeing", "missed-epochs",
-	"stale", "unread", "no-flow", "devices-full"}
+	"stale", "unread", "no-flow", "devices-full", "hidden-epochs"}
 
 // String returns the name of a counter, such as "bad-check".
 func (c Counter) String() string { return counterNames[c] }

@@ -243,6 +243,13 @@ func (p *Path) Apply(raw []byte) error {
 	return p.restart(s, slices.Clone(raw), share, p.Epoch(), again)
 }
 
+// Hides implements role.Hider.
+func (p *Path) Hides() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.settings != nil && omnimon.Hides(p.settings.Carrier)
+}
+
 // keeps reports whether the maps stay as they are. Unlike in package omnimon, more ingress slots or
 // more hosts than the maps have room for restart the table.
 func (p *Path) keeps(s *wire.Settings) bool {

@@ -134,12 +134,14 @@ const (
 	NodesFull                      // packets at switches and queues that the tables have no room for
 	SourcesFull                    // datagrams of nodes that the table has no room for
 	Unread                         // packets whose INT a data path in the kernel could not remove
+	Hidden                         // intervals in which another role hid the flows of packets
 	Counters
 )
 
 var counterNames = [Counters]string{"packets", "with-int", "int-bytes", "hops", "no-latency", "copies", "mtu-exceeded",
 	"hop-limit", "unknown-instruction", "reports", "reports-no-flow", "drop-reports", "faults-full",
-	"missed-intervals", "heavy-full", "inflated-full", "nodes-full", "sources-full", "unread"}
+	"missed-intervals", "heavy-full", "inflated-full", "nodes-full", "sources-full", "unread",
+	"hidden-intervals"}
 
 // String returns the name of a counter, such as "hop-limit".
 func (c Counter) String() string { return counterNames[c] }

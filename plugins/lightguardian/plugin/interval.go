@@ -35,6 +35,7 @@ type interval struct {
 	reports     map[report]bool   // reports that were read
 	parts       map[report]uint64 // parts of each report that were read
 	full        map[string]bool   // hosts that did not count the packets of all flows
+	hidden      bool              // another role of a host hid the flows of packets
 	next        *interval         // next interval, in which the columns arrive; nil: not yet
 	votes       analysis.Votes[string]
 	unreached   map[string]bool // switches that did not change to its sketch in time, or to the next one
@@ -189,8 +190,12 @@ func (p *Plugin) read(h *sdk.HostReport, epoch uint64, late bool) *reported {
 		if n := i.parts[report{h.Host, epoch}]; n < rep.Parts {
 			r.problem = cmp.Or(r.problem, fmt.Sprintf("%d of %d parts of the report have not arrived", rep.Parts-n, rep.Parts))
 		}
-		i.reports[report{h.Host, epoch}] = true
-		i.addFlows(h.Host, rep.Flows)
+		if rep.Counters[wire.Hidden] > 0 { // the flows of the report lack packets
+			i.hidden = true
+		} else {
+			i.reports[report{h.Host, epoch}] = true
+			i.addFlows(h.Host, rep.Flows)
+		}
 		if rep.Counters[wire.FlowsFull] > 0 {
 			i.full[h.Host] = true
 		}
@@ -202,7 +207,8 @@ func (p *Plugin) read(h *sdk.HostReport, epoch uint64, late bool) *reported {
 // inexact reports whether a counter of a report shows that the report lacks data.
 func inexact(c wire.Counter) bool {
 	switch c {
-	case wire.Full, wire.FlowsFull, wire.Missed, wire.Stale, wire.Unread, wire.WrongWords, wire.UnknownColumn:
+	case wire.Full, wire.FlowsFull, wire.Missed, wire.Stale, wire.Unread, wire.WrongWords, wire.UnknownColumn,
+		wire.Hidden:
 		return true
 	}
 	return false

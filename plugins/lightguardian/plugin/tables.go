@@ -278,7 +278,7 @@ func (r *run) hopTable(flows []*flowState) (*table.Table, error) {
 			arrival.AppendIf(r.config.nanoseconds(h.last-min(h.last, 1)), timed) // times begin with 1
 			if h.Valid {
 				quality.Append(string(sdk.Estimate))
-				packetsQuality.Append(string(h.quality()))
+				packetsQuality.Append(string(r.hopQuality(h)))
 			}
 			if h.Valid {
 				before, ok = min(before, uint64(h.Packets)), true
@@ -291,9 +291,10 @@ func (r *run) hopTable(flows []*flowState) (*table.Table, error) {
 	return b.Table()
 }
 
-// quality returns the quality of the packets at a hop.
-func (h *hop) quality() sdk.Quality {
-	if h.capped {
+// hopQuality returns the quality of the packets at a hop. Packets of a flow that is hidden from
+// hosts are in the sketches of switches by another flow, or not at all.
+func (i *interval) hopQuality(h *hop) sdk.Quality {
+	if h.capped || i.hidden {
 		return sdk.Estimate
 	}
 	return sdk.UpperBound
@@ -303,6 +304,10 @@ func (r *run) delayTable(flows []*flowState) (*table.Table, error) {
 	b := table.NewBuilder(delayList)
 	keys, names, lower := b.TextKey("flow"), b.TextKey("node"), b.UintKey("lower")
 	upper, packets, quality := b.Uint("state/upper"), b.Uint("state/packets"), b.Text("state/quality")
+	bound := sdk.UpperBound
+	if r.hidden {
+		bound = sdk.Estimate
+	}
 	for _, f := range flows {
 		for j := range f.hops {
 			h := &f.hops[j]
@@ -316,7 +321,7 @@ func (r *run) delayTable(flows []*flowState) (*table.Table, error) {
 				lower.Append(uint64(low))
 				upper.AppendIf(uint64(high), high > 0)
 				packets.Append(uint64(v))
-				quality.Append(string(sdk.UpperBound))
+				quality.Append(string(bound))
 			}
 		}
 	}
