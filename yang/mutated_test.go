@@ -52,8 +52,8 @@ var mutations = []struct {
 		"use the grouping range", false},
 }
 
-// TestMutatedModule: the module of OmniMon follows all rules. Each mutation of it breaks one, and the
-// message names the module and the line.
+// TestMutatedModule: the module of OmniMon follows all rules. Each mutation of it breaks one, and
+// the message names the module and the line.
 func TestMutatedModule(t *testing.T) {
 	const name, file = "netsketch-omnimon", "../plugins/omnimon/plugin/netsketch-omnimon.yang"
 	text, err := os.ReadFile(file)

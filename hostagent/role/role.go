@@ -73,8 +73,8 @@ type Leaser interface {
 	TakeProbes() []lease.Received
 }
 
-// Hider is implemented by roles that may hide the flows of packets from the other roles of the host,
-// by a header that other roles do not read.
+// Hider is implemented by roles that may hide the flows of packets from the other roles of the
+// host, by a header that other roles do not read.
 type Hider interface {
 	// Hides reports whether the settings in force hide flows.
 	Hides() bool

@@ -97,8 +97,8 @@ func bounds(t *testing.T, run *scenario.Run) map[string]int {
 }
 
 // TestOmniMonMixed: in a healthy network with programs of all algorithms every flow of OmniMon is
-// exact at every switch, it has no alert, and every packet arrives as it was sent. SketchINT
-// and LightGuardian publish bounds of the packets of flows unless the carrier hides flows from them.
+// exact at every switch, it has no alert, and every packet arrives as it was sent. SketchINT and
+// LightGuardian publish bounds of the packets of flows unless the carrier hides flows from them.
 func TestOmniMonMixed(t *testing.T) {
 	for _, carrier := range []string{"option", "shim", "tunnel"} {
 		t.Run(carrier, func(t *testing.T) {
