@@ -25,6 +25,7 @@ import (
 const (
 	everyEnv = "NETSKETCH_QUESTIONS" // "all": ask about all shipped scenarios, or a part of their names
 	seedEnv  = "NETSKETCH_SEED"      // seed of the drawn networks
+	mostEnv  = "NETSKETCH_EPOCHS"    // most epochs of a scenario that are played, instead of mostEpochs
 )
 
 // mostEpochs bounds the epochs of a scenario that are played.
@@ -33,6 +34,10 @@ const mostEpochs = 16
 // lastEpoch returns the epoch after which a scenario is asked: some epochs after its traffic or its
 // faults change for the last time, or the last one.
 func lastEpoch(s *scenario.Scenario) int {
+	most, err := strconv.Atoi(os.Getenv(mostEnv))
+	if err != nil {
+		most = mostEpochs
+	}
 	var change time.Duration
 	for _, f := range s.Faults {
 		change = max(change, f.From)
@@ -44,7 +49,7 @@ func lastEpoch(s *scenario.Scenario) int {
 		}
 	}
 	n := max(int(change/s.Epoch)+3, s.WarmUp+3, 5)
-	return min(n, cmp.Or(s.Epochs, n), mostEpochs)
+	return min(n, cmp.Or(s.Epochs, n), most)
 }
 
 // TestQuestionsOfDrawnNetworks asks all questions about networks, traffic and faults that are

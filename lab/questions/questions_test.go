@@ -28,7 +28,9 @@ import (
 	"github.com/openconfig/gnmi/proto/gnmi"
 	"github.com/prometheus/common/model"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
 
 	"github.com/netsketch/netsketch/internal/certs"
 	"github.com/netsketch/netsketch/internal/test/influxdbtest"
@@ -107,6 +109,30 @@ type played struct {
 	epoch time.Duration
 }
 
+// stamp is the name under which a row has its timestamp.
+const stamp = "(timestamp)"
+
+// get counts the leaves of a plugin that gNMI returns for a type of data.
+func (p *played) get(plugin string, of gnmi.GetRequest_DataType) (n int) {
+	p.t.Helper()
+	path, err := yang.ParsePath("/" + plugin)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	resp, err := p.gnmi.Get(p.t.Context(), &gnmi.GetRequest{Path: []*gnmi.Path{path}, Type: of,
+		Encoding: gnmi.Encoding_JSON_IETF})
+	if status.Code(err) == codes.NotFound {
+		return 0
+	}
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	for _, notification := range resp.GetNotification() {
+		n += len(notification.GetUpdate())
+	}
+	return n
+}
+
 // rows reads a gNMI path: one row for each container state.
 func (p *played) rows(text string) (out []row) {
 	p.t.Helper()
@@ -155,6 +181,7 @@ func (p *played) rows(text string) (out []row) {
 				p.t.Fatal(err)
 			}
 			at[key][name] = fmt.Sprint(v)
+			at[key][stamp] = strconv.FormatInt(resp.GetUpdate().GetTimestamp(), 10)
 		}
 	}
 }
@@ -449,7 +476,15 @@ func (p *played) ask(q query, keys []string, leaf string) []row {
 	}
 	rows := p.rows(q.gnmi)
 	values := map[string]float64{}
+	end := p.rows("/" + q.plugin + "/summary/state")[0]["end-time"]
 	for _, r := range rows {
+		if r[stamp] != end {
+			p.t.Errorf("the timestamp of %v is not the end of the range, %s", r, end)
+		}
+		if fields := strings.Split(r["flow"], ","); r["flow"] != "" && !slices.Equal(fields[:3],
+			[]string{r["source-address"], r["destination-address"], r["protocol"]}) {
+			p.t.Errorf("%v does not have the fields of its flow", r)
+		}
 		if r[leaf] != "" {
 			values[name(r)] = r.number(p.t, leaf)
 		}
