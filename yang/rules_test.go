@@ -219,7 +219,7 @@ func TestConfigurationOfGrouping(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := "yang: plugin bad: bad.yang:4:5: /bad:bad/summary/state/"
+	want := "yang: plugin bad: bad.yang:4:25: /bad:bad/summary/state/"
 	if err := s.CheckResults("/bad:bad/summary"); err == nil || !strings.HasPrefix(err.Error(), want) {
 		t.Errorf("error %v, want %s", err, want)
 	}

@@ -537,8 +537,8 @@ func (p *played) hopQualities(plugin string, rows []row) (compared int) {
 }
 
 // shares checks the shares of packets that are missing at switches: located ones are those of the
-// true losses, as often as their confidence says, and each flow that lost at least a tenth of its packets, and 20, is listed,
-// unless the plugin says that data is missing.
+// true losses, as often as their confidence says, and each flow that lost at least a tenth of its
+// packets, and 20, is listed, unless the plugin says that data is missing.
 func (p *played) shares(plugin string, rows []row) int {
 	type place struct{ flow, node string }
 	lost, sent := map[place]float64{}, map[string]float64{}
