@@ -69,7 +69,8 @@ func TestFlows(t *testing.T) {
 	for _, other := range []*table.Table{
 		{List: summaries, Keys: []table.Column{table.Strings("node", []string{"s1"}),
 			table.Strings("dimension", []string{"src"})}},
-		{List: "/netsketch-omnimon:omnimon/hops/hop", Keys: flows.Keys[:1]}, {List: "/x:y/z"},
+		{List: "/netsketch-omnimon:omnimon/switches/switch", Keys: []table.Column{table.Strings("node", []string{"s1"})}},
+		{List: "/x:y/z"},
 	} {
 		if r.withFlows(other) != other {
 			t.Errorf("%s has the fields of flows", other.List)
