@@ -18,18 +18,19 @@ var mutations = []struct {
 	want           string // a part of the message
 	refused        bool   // whether the collector refuses the module; otherwise it warns
 }{
-	{"results are state", "      config false;\n", "", "is configuration, so a Get of type STATE does not return it", true},
+	{"results are state", "      config false;\n", "", "is configuration, so a Get of type STATE does", true},
 	{"rows have keys", `          key "flow node";`, "", "has no key, so its rows cannot be told apart", true},
 	{"numbers have units", `      units "position";`, "", "is a number without units", false},
-	{"enumerations are in upper case", "enum RUNNING {", "enum running {", "the value running, which is not in upper case", false},
-	{"enumerations have no dashes", "enum LINK {", "enum A-LINK {", "the value A-LINK, which is not in upper case", false},
+	{"enumerations are in upper case", "enum RUNNING {", "enum running {", "the value running, which is not in", false},
+	{"enumerations have no dashes", "enum LINK {", "enum A-LINK {", "the value A-LINK, which is not in", false},
 	{"nodes are leafrefs", "leaf source-node {\n      type ns-topo:node-ref;", "leaf host {\n      type string;",
 		"is no leafref into /topology", false},
 	{"references to nodes are named so", "leaf source-node {", "leaf source {", "call it node, or source-node", false},
-	{"links are leafrefs", "    uses ns-results:port-ref;\n\n    leaf flow {", "    leaf link { type string; }\n    leaf flow {",
+	{"links are leafrefs", "    uses ns-results:port-ref;\n\n    leaf flow {",
+		"    leaf link { type string; }\n    leaf flow {",
 		"is no leafref into /topology", false},
-	{"keys are leafrefs", "            leaf flow {\n              type leafref {\n                path \"../state/flow\";\n" +
-		"              }", "            leaf flow {\n              type string;", "is a key and no leafref", false},
+	{"keys are leafrefs", "            leaf flow {\n              type leafref {\n" +
+		"                path \"../state/flow\";\n              }", "            leaf flow {\n              type string;", "is a key and no leafref", false},
 	{"rows have no epoch", "    leaf position {", "    leaf epoch { type uint64; units \"epoch\"; description \"d\"; }\n" +
 		"    leaf position {", "changes in each epoch", false},
 	{"leaves are in state", "          container state {", "          leaf beside { type string; description \"d\"; }\n" +
@@ -40,12 +41,13 @@ var mutations = []struct {
 	{"flow-ref is used", "    uses ns-results:flow-ref;\n", "", "use the grouping flow-ref", false},
 	{"port-ref is used", "    uses ns-results:port-ref;\n\n    leaf flow {",
 		"    leaf link { type ns-topo:link-ref; description \"d\"; }\n    leaf flow {", "use the grouping port-ref", false},
-	{"quality is used", "    uses ns-results:packets-bounds;\n    uses ns-results:quality;", "    uses ns-results:packets-bounds;",
+	{"quality is used", "    uses ns-results:packets-bounds;\n    uses ns-results:quality;",
+		"    uses ns-results:packets-bounds;",
 		"has no quality", false},
 	{"quality has no other words", "    leaf position {", "    leaf exact { type boolean; description \"d\"; }\n" +
 		"    leaf position {", "use the groupings quality, coverage and confidence", false},
-	{"lost packets are signed", "    uses ns-results:lost-packets;", "    leaf lost-packets { type uint64; units \"packets\"; " +
-		"description \"d\"; }", "use its grouping lost-packets", false},
+	{"lost packets are signed", "    uses ns-results:lost-packets;",
+		"    leaf lost-packets { type uint64; units \"packets\"; description \"d\"; }", "use its grouping lost-packets", false},
 	{"alert is used", "    uses ns-results:alert;", "    leaf location { type ns-topo:location; description \"d\"; }\n" +
 		"    leaf kind { type string; description \"d\"; }", "use the grouping alert", false},
 	{"range is used", "    uses ns-results:range;", "    leaf status { type string; description \"d\"; }",

@@ -66,7 +66,8 @@ func (s *Schema) Warnings(module string) []string {
 			if n.Leaf != nil {
 				s.checkLeaf(n, warn)
 			}
-			if state := n.Child("state"); n.Name == "summary" && state != nil && !state.Config && state.Child("end-time") == nil {
+			if state := n.Child("state"); n.Name == "summary" && state != nil && !state.Config &&
+				state.Child("end-time") == nil {
 				warn(n, "does not say which time results cover; use the grouping range of netsketch-results in its state")
 			}
 		}
