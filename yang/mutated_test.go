@@ -30,7 +30,8 @@ var mutations = []struct {
 		"    leaf link { type string; }\n    leaf flow {",
 		"is no leafref into /topology", false},
 	{"keys are leafrefs", "            leaf flow {\n              type leafref {\n" +
-		"                path \"../state/flow\";\n              }", "            leaf flow {\n              type string;", "is a key and no leafref", false},
+		"                path \"../state/flow\";\n              }", "            leaf flow {\n              type string;",
+		"is a key and no leafref", false},
 	{"rows have no epoch", "    leaf position {", "    leaf epoch { type uint64; units \"epoch\"; description \"d\"; }\n" +
 		"    leaf position {", "changes in each epoch", false},
 	{"leaves are in state", "          container state {", "          leaf beside { type string; description \"d\"; }\n" +
@@ -47,7 +48,8 @@ var mutations = []struct {
 	{"quality has no other words", "    leaf position {", "    leaf exact { type boolean; description \"d\"; }\n" +
 		"    leaf position {", "use the groupings quality, coverage and confidence", false},
 	{"lost packets are signed", "    uses ns-results:lost-packets;",
-		"    leaf lost-packets { type uint64; units \"packets\"; description \"d\"; }", "use its grouping lost-packets", false},
+		"    leaf lost-packets { type uint64; units \"packets\"; description \"d\"; }",
+		"use its grouping lost-packets", false},
 	{"alert is used", "    uses ns-results:alert;", "    leaf location { type ns-topo:location; description \"d\"; }\n" +
 		"    leaf kind { type string; description \"d\"; }", "use the grouping alert", false},
 	{"range is used", "    uses ns-results:range;", "    leaf status { type string; description \"d\"; }",
