@@ -234,7 +234,7 @@ func TestPage(t *testing.T) {
 	}
 	got, err := os.ReadFile(path)
 	for _, want := range []string{"before\n" + begin,
-		"Seeds 7 to 8 on ring, mesh, share 0.1 of the packets, 2 of 4 networks,\n" +
+		"Seeds 7 to 8 on ring, mesh,\nshare 0.1 of the packets, 2 of 4 networks,\n" +
 			"commit 0123456, 2026-01-02, 2 processors.\n\nSeeds 40 to 41",
 		"| loop | 7 | 19 of 20 | 0.950 (0.764 to 0.991) | 1 of 6 | 30 | 28 | 0.933 (0.787 to 0.982) | 4 | 3 | 0.917, 0.846 |",
 		"| loop | 40 | 20 of 20 |", "| loop | all | 39 of 40 |", "| nothing | | 2000 | 0 | 0.0 (0.0 to 1.8) |",

@@ -22,7 +22,7 @@ const (
 func (r *run) table(draws []*sum) string {
 	var b strings.Builder
 	for _, d := range draws {
-		fmt.Fprintf(&b, "Seeds %d to %d on %s, share %g of the packets, %d of %d networks,\n%s.\n\n", d.seed,
+		fmt.Fprintf(&b, "Seeds %d to %d on %s,\nshare %g of the packets, %d of %d networks,\n%s.\n\n", d.seed,
 			d.seed+uint64(r.seeds)-1, strings.ReplaceAll(r.topologies, ",", ", "), r.share, d.played, d.all,
 			strings.Join(slices.Sorted(maps.Keys(d.runs)), ";\n"))
 	}
