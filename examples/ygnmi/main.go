@@ -5,7 +5,9 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -65,6 +67,9 @@ func watch(ctx context.Context, conn grpc.ClientConnInterface, node string, out 
 			fmt.Fprintln(out)
 			return ygnmi.Continue
 		}).Await()
+	if err == nil { // the library sometimes loses the error that ended the stream
+		err = cmp.Or(ctx.Err(), errors.New("the subscription ended"))
+	}
 	return err
 }
 
