@@ -78,10 +78,12 @@ func (d *database) set(answer func([]string, *http.Request) (int, map[string]str
 	d.answer = answer
 }
 
+// lines returns the lines that the server accepted, without those by which the output checks
+// whether it accepts any.
 func (d *database) lines() []string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return slices.Clone(d.written)
+	return slices.DeleteFunc(slices.Clone(d.written), func(l string) bool { return strings.HasPrefix(l, writeCheck) })
 }
 
 // lines returns n points of one measurement, the bad ones with a mark.
