@@ -115,9 +115,11 @@ func (c *Collector) reload(ctx context.Context, next *config.Config, requested b
 	if next == nil {
 		next = current
 	}
+	// current holds what is in force, so that later reloads name these keys as well.
+	next, needRestart := next.KeepFixed(current)
 	next = c.autoload(next)
 	changes := config.Compare(current, next)
-	next = next.KeepFixed(current) // current holds what is in force, so that later reloads name these keys as well
+	changes.NeedRestart = needRestart
 	changes.RestartPlugins(next, c.analysis.Replaced(0))
 	if err := current.CheckComplete(next); err != nil {
 		return changes, c.refuse(err)

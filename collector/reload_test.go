@@ -210,6 +210,23 @@ func TestReloadThatNeedsARestart(t *testing.T) {
 	r.expectReload("APPLIED", "reason= ")
 }
 
+// A new plugin directory takes effect after a restart. Until then, plugins.autoload runs the
+// plugins of the directory in force.
+func TestReloadOfThePluginDirectory(t *testing.T) {
+	plugins := strings.Replace(pluginsYAML(t, "fake", "other"), "plugins:\n", "plugins:\n  autoload: true\n", 1)
+	plugins = strings.Replace(plugins, "    - {plugin: other}\n", "", 1)
+	before, rest, _ := strings.Cut(plugins, "  directory: ")
+	_, after, _ := strings.Cut(rest, "\n")
+	r := newRig(t, devicesYAML(2)+plugins, nil)
+	if err := r.reload(devicesYAML(2) + before + "  directory: " + t.TempDir() + "\n" + after); err != nil {
+		t.Fatal(err)
+	}
+	r.expectReload("APPLIED", "take effect when the collector is restarted: plugins.directory")
+	if r.plugins["other"].stopped {
+		t.Error("a plugin of the directory in force was stopped")
+	}
+}
+
 // A configuration that removes more than the limit is held until it is requested again after the
 // stated time.
 func TestReloadThatRemovesTooMuchIsHeld(t *testing.T) {

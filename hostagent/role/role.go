@@ -83,8 +83,8 @@ type Hider interface {
 // Blindable is implemented by roles that count packets by flow and report whether flows were hidden
 // from them.
 type Blindable interface {
-	// SetHidden states whether another role of the host hides the flows of packets from now on. It is
-	// called as the methods of Role are.
+	// SetHidden states whether another role of the host hides the flows of packets from now on. No
+	// other method of the role runs at the same time.
 	SetHidden(hidden bool)
 }
 

@@ -163,11 +163,11 @@ func fixedKeys(old, new reflect.Value, path string) []string {
 }
 
 // KeepFixed returns c with the running configuration's values of the keys that take effect only
-// after a restart.
-func (c *Config) KeepFixed(running *Config) *Config {
-	kept := *c
-	keepFixed(reflect.ValueOf(*running), reflect.ValueOf(&kept).Elem())
-	return &kept
+// after a restart, and the keys whose values differ.
+func (c *Config) KeepFixed(running *Config) (kept *Config, needRestart []string) {
+	k := *c
+	keepFixed(reflect.ValueOf(*running), reflect.ValueOf(&k).Elem())
+	return &k, fixedKeys(reflect.ValueOf(*running), reflect.ValueOf(*c), "")
 }
 
 func keepFixed(running, kept reflect.Value) {

@@ -395,8 +395,8 @@ func (p *played) losses(plugin string, rows []row) int {
 }
 
 // victims checks the flows that lost packets: exact numbers are, and others are bounds. All are
-// published, unless the plugin says that it lists some only. In an ill network these are those with
-// as many packets as the low threshold, and the plugin estimates the number of all.
+// published, unless the plugin says that it lists some only. In an ill network all victims with at
+// least low-threshold packets are published, and the plugin estimates the number of all.
 func (p *played) victims(plugin string, rows []row) int {
 	actual, heavy := map[string]float64{}, map[string]float64{}
 	state := p.rows("/" + plugin + "/attention/state")[0]

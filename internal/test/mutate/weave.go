@@ -84,8 +84,8 @@ type edit struct {
 	behind bool // belongs behind what is before the position
 }
 
-// around returns the edits that put texts before and behind a node; N in before is the number of
-// the mutant.
+// around returns the edits that put one text before a node and one behind it. In the text before,
+// N stands for the number of the mutant.
 func around(n ast.Node, before, behind string) func(int) []edit {
 	return func(number int) []edit {
 		before := strings.ReplaceAll(before, "N", strconv.Itoa(number))

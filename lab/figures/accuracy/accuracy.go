@@ -100,7 +100,7 @@ type published struct {
 
 func (p published) String() string { return strings.TrimRight(p.text+"; "+p.says, "; ") }
 
-// accuracyOf are the algorithms whose results Table measures.
+// accuracyOf has a row for each algorithm whose results Table measures.
 var accuracyOf = []struct {
 	name    string
 	measure func(ctx context.Context, name string, sizes []int, seed uint64) ([]published, error)

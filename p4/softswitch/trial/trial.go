@@ -232,8 +232,8 @@ func (t *Trial) bankTable() (*p4values.Table, int) {
 	return tables[0], int(banks)
 }
 
-// readBank requests all cells of a bank of a register. It returns the time until the last reply,
-// or an error if a cell is not as want says. want may be nil.
+// readBank reads all cells of a bank of a register by packet, and returns the time until the last
+// reply. A cell that differs from want is an error; if want is nil, any value is right.
 func (t *Trial) readBank(r *p4values.Register, bank int, want func(cell int) uint64) (time.Duration, error) {
 	out, in := t.cat.PacketOut, t.cat.PacketIn
 	began := time.Now()

@@ -72,7 +72,7 @@ func replace(n int, old, with string) func(string) string {
 	}
 }
 
-// Check names what P4Info states and the program contradicts.
+// Each contradiction between P4Info and the program is an error of Check that names it.
 func TestContradictions(t *testing.T) {
 	const (
 		clear = `{ "op" : "register_write", "parameters" : [ { "type" : "register_array", "value" : "ingress.own.slots" }, ` +
