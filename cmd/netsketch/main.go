@@ -73,7 +73,8 @@ func root() *cobra.Command {
 		},
 	})
 	cmd.AddCommand(clusterCommand(), configCommand(), collectorCommand(), demoCommand(), devicesCommand(),
-		hostagentCommand(), p4Command(), pluginCommand(), queryCommand(), replayCommand(), switchCommand(), yangCommand())
+		figuresCommand(), hostagentCommand(), p4Command(), pluginCommand(), queryCommand(), replayCommand(),
+		switchCommand(), yangCommand())
 	manpages.Add(cmd, version)
 	suggestValues(cmd)
 	usage.Explain(cmd)

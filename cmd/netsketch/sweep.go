@@ -3,14 +3,11 @@
 package main
 
 import (
-	"bytes"
-	"encoding/csv"
 	"errors"
 	"fmt"
 	"io"
 	"math"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -51,29 +48,29 @@ func runSweep(cmd *cobra.Command, f *demoFlags) (began bool, err error) {
 	} else if s.Epochs == 0 {
 		return false, fmt.Errorf("the scenario %s has no end: set --epochs for a sweep", s.Name)
 	}
-	rows := csv.NewWriter(io.Discard)
+	out := io.Discard
 	if f.rows != "" {
 		file, err := os.Create(f.rows)
 		if err != nil {
 			return false, err
 		}
 		defer file.Close()
-		rows = csv.NewWriter(file)
+		out = file
+	}
+	writer, err := sweep.NewRowWriter(out, w.Axes)
+	if err != nil {
+		return false, err
 	}
 	if f.truth != "" {
-		if w.Options.GroundTruth, err = groundtruth.Create(f.truth, axisNames(w.Axes)...); err != nil {
+		if w.Options.GroundTruth, err = groundtruth.Create(f.truth, sweep.Names(w.Axes)...); err != nil {
 			return false, err
 		}
 		defer func() { err = errors.Join(err, w.Options.GroundTruth.Close()) }()
 	}
-	header := append(axisNames(w.Axes), "seed", "ok", "algorithm", "measure", "dimension", "value", "worst", "views")
-	if err := rows.Write(header); err != nil {
-		return false, err
-	}
-	var runs []sweep.Played
-	failed := 0
+	var rows []sweep.Row
+	runs, failed := 0, 0
 	err = w.Play(cmd.Context(), func(p sweep.Played) error {
-		runs = append(runs, p)
+		runs++
 		text := "ok"
 		if !p.Report.OK {
 			failed++
@@ -84,53 +81,24 @@ func runSweep(cmd *cobra.Command, f *demoFlags) (began bool, err error) {
 		}
 		fmt.Fprintf(cmd.ErrOrStderr(), "run %d of %d: %s, seed %d: %s\n", p.Run, p.Of,
 			strings.Join(pointOf(w.Axes, p.Values), ", "), p.Seed, text)
-		for _, t := range p.Report.Totals {
-			row := append(p.Values[:len(p.Values):len(p.Values)], strconv.FormatUint(p.Seed, 10),
-				strconv.FormatBool(p.Report.OK), t.Algorithm, t.Measure, t.Dimension, number(t.Value), number(t.Worst),
-				strconv.Itoa(t.Views))
-			if err := rows.Write(row); err != nil {
-				return err
-			}
-		}
-		rows.Flush()
-		return rows.Error()
+		played := p.Rows()
+		rows = append(rows, played...)
+		return writer.Write(played)
 	})
 	if err != nil {
 		return true, err
 	}
-	summaries := sweep.Summarize(runs)
+	summaries := sweep.Summarize(rows)
 	writeSummary(cmd.OutOrStdout(), w.Axes, summaries)
 	if f.charts != "" {
-		if err := writeCharts(f.charts, w.Axes, summaries); err != nil {
+		if _, err := sweep.Charts(f.charts, w.Axes, summaries); err != nil {
 			return true, err
 		}
 	}
 	if failed > 0 {
-		return true, fmt.Errorf("%d of %d runs failed", failed, len(runs))
+		return true, fmt.Errorf("%d of %d runs failed", failed, runs)
 	}
 	return true, nil
-}
-
-// writeCharts draws each measure into a file of its own.
-func writeCharts(dir string, axes []sweep.Axis, summaries []sweep.Summary) error {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return err
-	}
-	drawn := map[string]bool{}
-	for _, s := range summaries {
-		if drawn[s.Measure] {
-			continue
-		}
-		drawn[s.Measure] = true
-		var svg bytes.Buffer
-		if err := sweep.Chart(&svg, axes, s.Measure, summaries); err != nil {
-			return err
-		}
-		if err := os.WriteFile(filepath.Join(dir, s.Measure+".svg"), svg.Bytes(), 0o644); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // sweepReason returns why a run failed, in one line.
@@ -147,13 +115,6 @@ func sweepReason(r *scenario.Report) string {
 	return strings.Join(reasons, "; ")
 }
 
-func axisNames(axes []sweep.Axis) (names []string) {
-	for _, a := range axes {
-		names = append(names, a.Key)
-	}
-	return names
-}
-
 // pointOf names the values of axes, such as traffic[0].flows=1000.
 func pointOf(axes []sweep.Axis, values []string) (out []string) {
 	for i, a := range axes {
@@ -162,16 +123,13 @@ func pointOf(axes []sweep.Axis, values []string) (out []string) {
 	return out
 }
 
-// number writes a value for CSV.
-func number(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }
-
 // writeSummary prints the mean of each measure at each point, with half the width of its 95 %
 // confidence interval.
 func writeSummary(out io.Writer, axes []sweep.Axis, summaries []sweep.Summary) {
 	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
 	defer w.Flush()
-	fmt.Fprintln(w, strings.Join(append(axisNames(axes), "ALGORITHM", "MEASURE", "DIMENSION", "MEAN", "± (95 %)", "RUNS"),
-		"\t"))
+	names := append(sweep.Names(axes), "ALGORITHM", "MEASURE", "DIMENSION", "MEAN", "± (95 %)", "RUNS")
+	fmt.Fprintln(w, strings.Join(names, "\t"))
 	for _, s := range summaries {
 		half := "-"
 		if !math.IsNaN(s.Half) {

@@ -3,10 +3,14 @@
 package sweep
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
 	"html"
 	"io"
 	"math"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 )
@@ -20,6 +24,31 @@ const (
 
 // chartColors are the colors of lines, used in turn.
 var chartColors = []string{"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9"}
+
+// Charts draws each measure into a file of its own in dir, MEASURE.svg, and returns the names.
+func Charts(dir string, axes []Axis, summaries []Summary) (names []string, err error) {
+	if len(axes) == 0 {
+		return nil, errors.New("a chart needs an axis: set --sweep when the sweep is played")
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, err
+	}
+	for _, s := range summaries {
+		name := filepath.Join(dir, s.Measure+".svg")
+		if slices.Contains(names, name) {
+			continue
+		}
+		var svg bytes.Buffer
+		if err := Chart(&svg, axes, s.Measure, summaries); err != nil {
+			return names, err
+		}
+		if err := os.WriteFile(name, svg.Bytes(), 0o644); err != nil {
+			return names, err
+		}
+		names = append(names, name)
+	}
+	return names, nil
+}
 
 // Chart draws a measure of a sweep as SVG: the values of the first axis from left to right at equal
 // distances, a line for each algorithm, dimension and point of the other axes, and a bar for each

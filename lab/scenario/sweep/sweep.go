@@ -13,7 +13,6 @@ import (
 	"strings"
 
 	"github.com/netsketch/netsketch/lab/scenario"
-	"github.com/netsketch/netsketch/lab/scenario/score"
 	"github.com/netsketch/netsketch/p4/softswitch"
 )
 
@@ -156,28 +155,24 @@ type Summary struct {
 	Runs       int // runs that measured it
 }
 
-// Summarize summarizes the runs of a sweep, in the order of the runs and of their measures. Runs
-// that are not successful count too.
-func Summarize(runs []Played) (out []Summary) {
+// Summarize summarizes the rows of a sweep, in their order. Runs that are not successful count too.
+func Summarize(rows []Row) (out []Summary) {
 	values := map[string][]float64{}
-	key := func(values []string, t score.Total) string {
-		return strings.Join(append(slices.Clone(values), t.Algorithm, t.Measure, t.Dimension), "\x00")
+	key := func(values []string, algorithm, measure, dimension string) string {
+		return strings.Join(append(slices.Clone(values), algorithm, measure, dimension), "\x00")
 	}
-	for _, p := range runs {
-		for _, t := range p.Report.Totals {
-			k := key(p.Values, t)
-			if _, seen := values[k]; !seen {
-				out = append(out, Summary{Values: p.Values, Algorithm: t.Algorithm, Measure: t.Measure, Dimension: t.Dimension})
-			}
-			if values[k] = append(values[k], t.Value); math.IsNaN(t.Value) {
-				values[k] = values[k][:len(values[k])-1]
-			}
+	for _, r := range rows {
+		k := key(r.Values, r.Algorithm, r.Measure, r.Dimension)
+		if _, seen := values[k]; !seen {
+			out = append(out, Summary{Values: r.Values, Algorithm: r.Algorithm, Measure: r.Measure, Dimension: r.Dimension})
+		}
+		if values[k] = append(values[k], r.Value); math.IsNaN(r.Value) {
+			values[k] = values[k][:len(values[k])-1]
 		}
 	}
 	for i := range out {
 		s := &out[i]
-		s.Mean, s.Half, s.Runs = Confidence(values[key(s.Values, score.Total{Algorithm: s.Algorithm, Measure: s.Measure,
-			Dimension: s.Dimension})])
+		s.Mean, s.Half, s.Runs = Confidence(values[key(s.Values, s.Algorithm, s.Measure, s.Dimension)])
 	}
 	return out
 }

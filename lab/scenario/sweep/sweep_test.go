@@ -17,11 +17,13 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/parquet-go/parquet-go"
 
 	"github.com/netsketch/netsketch/internal/test/testkit"
 	"github.com/netsketch/netsketch/lab/scenario"
 	"github.com/netsketch/netsketch/lab/scenario/groundtruth"
+	"github.com/netsketch/netsketch/lab/scenario/score"
 	"github.com/netsketch/netsketch/lab/scenario/sweep"
 )
 
@@ -139,7 +141,11 @@ expect: [{measure: partial-epochs, at-most: 0}]
 	if len(runs) != 8 || runs[1].Seed != 2 || !slices.Equal(runs[7].Values, []string{"0.2", "none"}) {
 		t.Errorf("%d runs: %+v", len(runs), runs)
 	}
-	for _, s := range sweep.Summarize(runs) {
+	var all []sweep.Row
+	for _, p := range runs {
+		all = append(all, p.Rows()...)
+	}
+	for _, s := range sweep.Summarize(all) {
 		if s.Runs != 2 || s.Values[1] != "univmon" || math.IsNaN(s.Half) {
 			t.Errorf("summary %+v", s)
 		}
@@ -255,6 +261,87 @@ func readParquet(t *testing.T, path string) [][]string {
 			t.Fatal(err)
 		}
 	}
+}
+
+// Rows that are read from files are those that were written; several files are one sweep.
+func TestRows(t *testing.T) {
+	dir := t.TempDir()
+	total := func(measure string, value float64) score.Total {
+		return score.Total{Algorithm: "a", Measure: measure, Dimension: "src+dst", Value: value, Worst: value / 3, Views: 4}
+	}
+	row := func(flows, loss string, seed uint64, t score.Total) sweep.Row {
+		return sweep.Row{Values: []string{flows, loss}, Seed: seed, OK: seed != 3, Total: t}
+	}
+	axes := []sweep.Axis{{Key: "traffic[0].flows", Values: []string{"10", "a, \"b\""}},
+		{Key: "loss", Values: []string{"0"}}}
+	first := []sweep.Row{row("10", "0", 1, total("f1", 1.0/3)), row("10", "0", 1, total("error", math.NaN())),
+		row("a, \"b\"", "0", 1, total("f1", 1e-300))}
+	second := []sweep.Row{row("10", "0", 3, total("f1", 1))}
+	write := func(name string, axes []sweep.Axis, rows []sweep.Row) string {
+		var b bytes.Buffer
+		w, err := sweep.NewRowWriter(&b, axes)
+		if err == nil {
+			err = w.Write(rows)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return put(t, dir, name, b.String())
+	}
+	one, two := write("1.csv", axes, first), write("2.csv", axes, second)
+	gotAxes, got, err := sweep.ReadRows(one, two)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(append(first, second...), got, cmpopts.EquateNaNs()) + cmp.Diff(axes, gotAxes); diff != "" {
+		t.Error(diff)
+	}
+	if s := sweep.Summarize(got)[0]; s.Runs != 2 || math.Abs(s.Mean-2.0/3) > 1e-9 {
+		t.Errorf("%+v", s)
+	}
+	names, err := sweep.Charts(filepath.Join(dir, "new", "charts"), gotAxes, sweep.Summarize(got))
+	if err != nil || len(names) != 2 || filepath.Base(names[0]) != "f1.svg" {
+		t.Errorf("%v, %v", names, err)
+	}
+	if text, err := os.ReadFile(names[0]); err != nil || !strings.Contains(string(text), ">a src+dst 0</text>") {
+		t.Errorf("%s, %v", text, err)
+	}
+	none := write("3.csv", nil, []sweep.Row{{Seed: 1, Total: total("f1", 1)}})
+	if axes, rows, err := sweep.ReadRows(none); err != nil {
+		t.Error(err)
+	} else if _, err := sweep.Charts(dir, axes, sweep.Summarize(rows)); err == nil ||
+		!strings.Contains(err.Error(), "set --sweep") {
+		t.Errorf("a chart without an axis: %v", err)
+	}
+	head := "flows,seed,ok,algorithm,measure,dimension,value,worst,views\n"
+	line := "1,1,true,a,b,,1,1,1\n"
+	file := func(name, text string) []string { return []string{put(t, dir, name, text)} }
+	for want, files := range map[string][]string{
+		"2.csv: line 2: this run with seed 3 is":             {two, two},
+		"3.csv: it has a sweep of []":                        {one, none},
+		"truth.csv: no rows of a sweep: expected the":        file("truth.csv", "seed,node\n1,x\n"),
+		"empty.csv: no rows of a sweep":                      file("empty.csv", ""),
+		"head.csv: no run has a row":                         file("head.csv", head),
+		"cut.csv: record on line 3: wrong number":            file("cut.csv", head+line+"1,1,tr"),
+		"seed.csv: line 2: strconv.ParseUint: parsing \"x\"": file("seed.csv", head+"1,x"+line[3:]),
+		"path.csv: line 2: measure \"../b\"":                 file("path.csv", head+"1,1,true,a,../b,,1,1,1\n"),
+		"infinite.csv: line 2: value +Inf: expected":         file("infinite.csv", head+"1,1,true,a,b,,Inf,1,1\n"),
+		"absent.csv: no such file":                           {filepath.Join(dir, "absent.csv")},
+	} {
+		if _, _, err := sweep.ReadRows(files...); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: %v, want %q", files, err, want)
+		}
+	}
+}
+
+// put writes a file and returns its path.
+func put(t *testing.T, dir, name, text string) string {
+	t.Helper()
+	path := filepath.Join(dir, name)
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return path
 }
 
 // A chart has each value of the first axis, a line for each algorithm, dimension and other value,
