@@ -355,6 +355,11 @@ func newRig(t *testing.T, yaml string, change func(*Dependencies)) *rig {
 		plugins: map[string]*fakePlugin{},
 		log:     &testkit.Log{}, end: t0,
 	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("log of the collector:\n%s", r.log)
+		}
+	})
 	deps := Dependencies{
 		Clock: r.clock, Programs: fakePrograms, Version: "test", Logger: slog.New(slog.NewTextHandler(r.log, nil)),
 		OnReport: func(rep Report) { r.reports = append(r.reports, rep) },
