@@ -50,6 +50,8 @@ var mutations = []struct {
 	{"lost packets are signed", "    uses ns-results:lost-packets;",
 		"    leaf lost-packets { type uint64; units \"packets\"; description \"d\"; }",
 		"use its grouping lost-packets", false},
+	{"packets have a grouping", "    uses ns-results:packets;", "    leaf packets { type uint32; units \"packets\"; " +
+		"description \"d\"; }", "use its grouping packets", false},
 	{"alert is used", "    uses ns-results:alert;", "    leaf location { type ns-topo:location; description \"d\"; }\n" +
 		"    leaf kind { type string; description \"d\"; }", "use the grouping alert", false},
 	{"range is used", "    uses ns-results:range;", "    leaf status { type string; description \"d\"; }",

@@ -139,6 +139,7 @@ var grouped = map[string]struct{ grouping, of, units string }{
 	"quality":           {"quality", "quality", ""},
 	"coverage":          {"coverage", "share", "share"},
 	"confidence":        {"confidence", "share", "share"},
+	"packets":           {"packets", "uint64", "packets"},
 	"packets-low":       {"packets-bounds", "uint64", "packets"},
 	"packets-high":      {"packets-bounds", "uint64", "packets"},
 	"lost-packets":      {"lost-packets", "int64", "packets"},

@@ -3,6 +3,7 @@
 package schema
 
 import (
+	"github.com/netsketch/netsketch/internal/flowref"
 	"github.com/netsketch/netsketch/sketch/flow"
 	"github.com/netsketch/netsketch/yang/table"
 )
@@ -21,7 +22,8 @@ func (r *Registry) withFlows(t *table.Table) *table.Table {
 	if dimensions != nil && dimensions.Kind != table.String {
 		return t
 	}
-	f := newFlowColumns(t.List)
+	b := table.NewBuilder(t.List)
+	rows, columns := b.UintKey("row"), flowref.Add(b)
 	name, fields, err := "", flow.FiveTuple, error(nil)
 	for row := range t.Rows() {
 		if dimensions != nil && dimensions.Text(row) != name {
@@ -34,37 +36,8 @@ func (r *Registry) withFlows(t *table.Table) *table.Table {
 				key = k
 			}
 		}
-		f.append(row, &key)
+		rows.Append(uint64(row))
+		columns.Append(&key)
 	}
-	return with(t, f.builder)
-}
-
-// flowColumns are the columns of grouping flow-ref, with the number of the row as key.
-type flowColumns struct {
-	builder                       *table.Builder
-	rows                          *table.UintAppender
-	source, destination, protocol *table.TextAppender
-	sourcePort, destinationPort   *table.UintAppender
-}
-
-func newFlowColumns(list string) *flowColumns {
-	b := table.NewBuilder(list)
-	return &flowColumns{builder: b, rows: b.UintKey("row"), source: b.Text("state/source-address"),
-		destination: b.Text("state/destination-address"), protocol: b.Text("state/protocol"),
-		sourcePort: b.Uint("state/source-port"), destinationPort: b.Uint("state/destination-port")}
-}
-
-// append appends a row with the fields that the key has.
-func (c *flowColumns) append(row int, k *flow.Key) {
-	c.rows.Append(uint64(row))
-	text := func(a *table.TextAppender, f flow.Fields) {
-		if k.Mask&f != 0 {
-			a.AppendText(k.Project(f))
-		}
-	}
-	text(c.source, flow.Src)
-	text(c.destination, flow.Dst)
-	text(c.protocol, flow.Proto)
-	c.sourcePort.AppendIf(uint64(k.SrcPort), k.Mask&flow.SrcPort != 0)
-	c.destinationPort.AppendIf(uint64(k.DstPort), k.Mask&flow.DstPort != 0)
+	return with(t, b)
 }

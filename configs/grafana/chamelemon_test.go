@@ -145,7 +145,7 @@ func (s *sample) chamelemon(n uint64) {
 	change.Append("INCREASE")
 	s.build(b)
 
-	b = table.NewBuilder(chamelemonTop + "/distributions/range")
+	b = table.NewBuilder(chamelemonTop + "/ranges/range")
 	device, from, to, number := b.TextKey("node"), b.UintKey("lower"),
 		b.Uint("state/upper"), b.Float("state/flows")
 	for x := uint64(1); x < 4; x++ {

@@ -58,7 +58,7 @@ func (s *sample) lightguardian(n uint64) {
 	one("faults/fault", "flow node kind", "since-epoch", "value confidence", m{"kind": "LOOP", "located": "true",
 		"previous-node": "h1"})
 	one("node-summaries/node-summary", "node dimension", "packets distinct-flows", "coverage entropy", nil)
-	one("distributions/range", "node lower", "flows", "", nil)
+	one("ranges/range", "node lower", "flows", "", nil)
 	one("coverage/interval", "node age", "received-columns late-columns disagreeing-columns "+
 		"unmeasured-sketchlets", "coverage", m{"final": "true"})
 	one("hosts/host", "node", "packets sketchlets bad-check full", "", m{"status": "PARTIAL", "problem": "full"})

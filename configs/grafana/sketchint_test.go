@@ -21,12 +21,12 @@ func (s *sample) sketchint(n uint64) {
 				b.UintKey(name).Append(1)
 			case "flow":
 				b.TextKey(name).Append(flow)
-			case "kind", "address", "problem":
+			case "kind", "address", "reason":
 				b.TextKey(name).Append(texts[name])
 			case "dimension":
 				b.TextKey(name).Append("5-tuple")
 			default:
-				if strings.HasPrefix(list, "distributions") || strings.Contains(keys, "dimension") {
+				if strings.HasPrefix(list, "ranges") || strings.Contains(keys, "dimension") {
 					b.TextKey(name).Append("network")
 					continue
 				}
@@ -63,11 +63,11 @@ func (s *sample) sketchint(n uint64) {
 	one("heavy-changes/heavy-change", "node dimension flow", "previous current", nil)
 	one("path-changes/path-change", "flow", "", m{"node": "leaf1", "previous-path": path, "path": "leaf1 spine2 leaf2"})
 	one("node-summaries/node-summary", "node dimension", "entropy", nil)
-	one("distributions/range", "node lower", "flows", nil)
+	one("ranges/range", "node lower", "flows", nil)
 	one("switches/switch", "node", "latency-avg latency-max inflated-packets dropped-packets", nil)
 	one("queues/queue", "node queue", "occupancy-avg", nil)
 	one("hosts/host", "node", "packets with-int mtu-exceeded", m{"status": "COMPLETE", "problem": "3 heavy-full"})
-	one("faults/fault", "node address problem", "packets", m{"address": "10.0.0.9", "problem": "truncated"})
+	one("faults/fault", "node address reason", "packets", m{"address": "10.0.0.9", "reason": "TRUNCATED"})
 	one("sources/source", "node address node-id hardware", "received lost late restarts", m{"address": "10.0.0.8"})
 	one("cost", "", "bytes passport-bytes bytes-ratio", nil)
 	one("alerts/alert", "location kind", "since-epoch count", m{"kind": "LATENCY_INFLATED", "active": "true",

@@ -395,8 +395,8 @@ func (p *played) losses(plugin string, rows []row) int {
 }
 
 // victims checks the flows that lost packets: exact numbers are, and others are bounds. All are
-// published, unless the plugin says that it lists some only. In an ill network all victims with at
-// least low-threshold packets are published, and the plugin estimates the number of all.
+// published, unless the plugin says that it lists some only. In an ill network all flows that lost
+// at least low-threshold packets are published, and the plugin estimates the number of all.
 func (p *played) victims(plugin string, rows []row) int {
 	actual, heavy := map[string]float64{}, map[string]float64{}
 	state := p.rows("/" + plugin + "/attention/state")[0]
@@ -404,7 +404,7 @@ func (p *played) victims(plugin string, rows []row) int {
 	for flow, r := range p.at(plugin, "network") {
 		if r["lost"] != "" && r.number(p.t, "lost") > 0 {
 			actual[flow] = r.number(p.t, "lost")
-			if ill && r.number(p.t, "packets") >= state.number(p.t, "low-threshold") {
+			if ill && actual[flow] >= state.number(p.t, "low-threshold") {
 				heavy[flow] = actual[flow]
 			}
 		}
@@ -412,7 +412,7 @@ func (p *played) victims(plugin string, rows []row) int {
 	if all := float64(len(actual)); ill && math.Abs(state.number(p.t, "victims")-all) > 0.1*all {
 		p.t.Errorf("the number of victims is %v, published is %s", all, state["victims"])
 	}
-	compared := 0
+	compared, heavies := 0, len(heavy)
 	for _, r := range rows {
 		if p.claims(r, "lost-packets", actual[r["flow"]]) {
 			compared++
@@ -420,7 +420,8 @@ func (p *played) victims(plugin string, rows []row) int {
 		delete(actual, r["flow"])
 		delete(heavy, r["flow"])
 	}
-	p.t.Logf("%d victims, %d not listed, ill: %v", len(rows), len(actual), ill)
+	p.t.Logf("%d victims, %d not listed; ill: %v, %d of %d that lost the low threshold not listed", len(rows), len(actual),
+		ill, len(heavy), heavies)
 	if ill {
 		actual = heavy
 	}

@@ -229,8 +229,9 @@ func (p *played) prometheus(text string) (out []row) {
 func (p *played) of(plugin string) (out []row) {
 	p.t.Helper()
 	s := p.rows("/" + plugin + "/summary/state")[0]
-	for n := uint64(s.number(p.t, "first-epoch")); n <= uint64(s.number(p.t, "last-epoch")); n++ {
-		if len(p.truth[n]) == 0 {
+	last := uint64(s.number(p.t, "last-epoch"))
+	for n := uint64(s.number(p.t, "first-epoch")); n <= last; n++ {
+		if len(p.truth[n]) == 0 && (plugin != "lightguardian" || n == last) { // epochs of an interval share a bank
 			p.t.Fatalf("the ground truth has nothing about epoch %d", n)
 		}
 		at := map[[2]string]int{}

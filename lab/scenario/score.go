@@ -122,7 +122,7 @@ func (r *Run) score(ctx context.Context, rep collector.Report, labTime func(time
 		if len(r.s.Agents) > 0 {
 			actual.Journal, actual.Stays = r.net.Journal().Take(uint16(rep.Number)), r.net.Stays().Take(rep.Number)
 		}
-		if r.o.GroundTruth != nil {
+		if r.o.GroundTruth != nil && (r.shared <= 1 || len(actual.Devices) > 0) { // a shared bank has its last epoch
 			if err := r.o.GroundTruth.Write(rep.Number, &actual); err != nil {
 				return err
 			}

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/netsketch/netsketch/hostagent/lightguardian/wire"
+	"github.com/netsketch/netsketch/internal/flowref"
 	"github.com/netsketch/netsketch/sketch/family"
 	"github.com/netsketch/netsketch/sketch/sumax"
 	"github.com/netsketch/netsketch/yang/table"
@@ -105,8 +106,15 @@ func analyze(host string, s *wire.Settings, r *wire.Report) ([]*table.Table, err
 		out, err = append(out, t), cmp.Or(err, e)
 	}
 	add(summary(host, s, r, len(flows), len(devices)))
-	add(flowTable(devices, flows))
-	hops, delays, e := hopTables(s, devices, flows)
+	counted, sketched := "EXACT", "UPPER_BOUND"
+	if r.Counters[wire.FlowsFull] > 0 {
+		counted = "LOWER_BOUND"
+	}
+	if r.Counters[wire.Hidden] > 0 {
+		counted, sketched = "ESTIMATE", "ESTIMATE"
+	}
+	add(flowTable(devices, flows, counted))
+	hops, delays, e := hopTables(s, devices, flows, sketched)
 	add(hops, e)
 	add(delays, e)
 	add(switchTable(devices))
@@ -134,13 +142,16 @@ func summary(host string, s *wire.Settings, r *wire.Report, flows, switches int)
 	return b.Table()
 }
 
-func flowTable(devices []*device, flows []wire.Flow) (*table.Table, error) {
+func flowTable(devices []*device, flows []wire.Flow, counted string) (*table.Table, error) {
 	b := table.NewBuilder(flowList)
 	key := b.TextKey("flow")
+	fields, quality := flowref.Add(b), b.Text("state/quality")
 	sent, received, switches := b.Uint("state/packets"), b.Uint("state/received-packets"), b.Text("state/switches")
 	for i := range flows {
 		f := &flows[i]
 		key.AppendText(&f.Key)
+		fields.Append(&f.Key)
+		quality.Append(counted)
 		sent.Append(f.Sent)
 		received.Append(f.Received)
 		var names []string
@@ -154,14 +165,16 @@ func flowTable(devices []*device, flows []wire.Flow) (*table.Table, error) {
 	return b.Table()
 }
 
-func hopTables(s *wire.Settings, devices []*device, flows []wire.Flow) (hops, ranges *table.Table,
-	err error) {
+func hopTables(s *wire.Settings, devices []*device, flows []wire.Flow, sketched string) (hops,
+	ranges *table.Table, err error) {
 	h := table.NewBuilder(hopList)
 	key, name := h.TextKey("flow"), h.TextKey("node")
+	fields, quality := flowref.Add(h), h.Text("state/quality")
 	carrier, packets, received := h.Bool("state/carrier"), h.Uint("state/packets"), h.Float("state/coverage")
 	gap, last := h.Uint("state/gap"), h.Uint("state/last-arrival")
 	d := table.NewBuilder(delayList)
 	dKey, dName, lower := d.TextKey("flow"), d.TextKey("node"), d.UintKey("lower")
+	dFields, dQuality := flowref.Add(d), d.Text("state/quality")
 	upper, dPackets := d.Uint("state/upper"), d.Uint("state/packets")
 	var binary []byte
 	var delays []uint32
@@ -177,6 +190,8 @@ func hopTables(s *wire.Settings, devices []*device, flows []wire.Flow) (hops, ra
 			}
 			key.Append(text)
 			name.Append(x.name)
+			fields.Append(&f.Key)
+			quality.Append(sketched)
 			carrier.Append(carried)
 			packets.Append(uint64(n))
 			received.Append(table.Decimal(x.sketch.Received(), 6))
@@ -196,6 +211,8 @@ func hopTables(s *wire.Settings, devices []*device, flows []wire.Flow) (hops, ra
 				}
 				dKey.Append(text)
 				dName.Append(x.name)
+				dFields.Append(&f.Key)
+				dQuality.Append(sketched)
 				lower.Append(low)
 				dPackets.Append(uint64(n))
 				if j < len(s.Sketch.Delays) {

@@ -48,9 +48,9 @@ var packetFields = []Field{{"src", Address}, {"dst", Address}, {"proto", Integer
 	{"length", Integer}, {"ttl", Integer}, {"flags", Integer}, {"window", Integer},
 	{"payload", Text}, {"dns_type", Integer}, {"dns_response", Integer}, {"flowlet", Integer}, {"queue", Integer}}
 
-// lossFields are the fields of the stream of lost packets: one tuple per flow and element.
+// lossFields are the fields of the stream of lost packets: one tuple per flow and location.
 var lossFields = []Field{{"src", Address}, {"dst", Address}, {"proto", Integer}, {"sport", Integer}, {"dport", Integer},
-	{"element", Text}, {"lost", Integer}}
+	{"location", Text}, {"lost", Integer}}
 
 // keyFields is the count of fields in the flow key, the first ones of both streams.
 const keyFields = 5

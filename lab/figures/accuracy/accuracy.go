@@ -515,7 +515,7 @@ func lightguardianAccuracy(ctx context.Context, _ string, sizes []int, seed uint
 	return []published{
 		judged("distinct flows", row, "distinct-flows", float64(len(sizes)), ""),
 		judged("entropy", row, "entropy", entropy, ""),
-		rangesAccuracy(chamelemon.Rows(results, root+"distributions/range"), "node", "leaf1", truth),
+		rangesAccuracy(chamelemon.Rows(results, root+"ranges/range"), "node", "leaf1", truth),
 		{"flow sizes", over / float64(len(sizes)), fmt.Sprintf("ARE %.2g", over/float64(len(sizes))),
 			fmt.Sprintf("too high by more than e/w of all: %.4f of the flows, theorem 6.1 %.4f",
 				beyond/float64(len(sizes)), bound.Failure), beyond/float64(len(sizes)) > bound.Failure},
@@ -620,7 +620,7 @@ func sketchintAccuracy(ctx context.Context, _ string, sizes []int, seed uint64) 
 	out := []published{
 		judged("distinct flows", row, "distinct-flows", float64(len(sizes)), ""),
 		judged("entropy", row, "entropy", entropy, ""),
-		rangesAccuracy(chamelemon.Rows(results, root+"distributions/range"), "node", "h1", truth),
+		rangesAccuracy(chamelemon.Rows(results, root+"ranges/range"), "node", "h1", truth),
 	}
 	heavy := make(map[string]bool)
 	for i, n := range sizes {

@@ -171,7 +171,7 @@ func scores(t *testing.T, results *sdk.Results, flows []chamelemon.Flow, before 
 		}
 	}
 	difference, sum := 0.0, float64(len(flows))
-	for _, row := range chamelemon.Rows(results, chamelemon.Root+"distributions/range") {
+	for _, row := range chamelemon.Rows(results, chamelemon.Root+"ranges/range") {
 		if row["node"] == chamelemon.Network {
 			first := number(row, "lower")
 			difference += math.Abs(number(row, "flows") - truth[first])

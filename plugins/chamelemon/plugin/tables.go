@@ -24,7 +24,7 @@ const (
 	summaryList   = root + "node-summaries/node-summary"
 	hitterList    = root + "heavy-hitters/heavy-hitter"
 	changeList    = root + "heavy-changes/heavy-change"
-	rangeList     = root + "distributions/range"
+	rangeList     = root + "ranges/range"
 	flowList      = root + "flows/flow"
 	attentionList = root + "attention"
 	thresholdList = root + "thresholds/threshold"

@@ -26,7 +26,7 @@ const (
 	delayList     = root + "delays/delay"
 	faultList     = root + "faults/fault"
 	summariesList = root + "node-summaries/node-summary"
-	rangeList     = root + "distributions/range"
+	rangeList     = root + "ranges/range"
 	coverageList  = root + "coverage/interval"
 	hostList      = root + "hosts/host"
 	alertList     = root + "alerts/alert"

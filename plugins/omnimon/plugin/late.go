@@ -252,7 +252,7 @@ func (h *history) add(w withdrawal) {
 func (h *history) table() (*table.Table, error) {
 	b := table.NewBuilder(withdrawalList)
 	index, epoch, found, reason := b.UintKey("index"), b.Uint("state/withdrawn-epoch"), b.Uint("state/found-in"),
-		b.Text("state/reason")
+		b.Text("state/problem")
 	for _, w := range h.Withdrawn {
 		index.Append(uint64(w.Index))
 		epoch.Append(w.Epoch)

@@ -691,7 +691,7 @@ func TestWithdrawals(t *testing.T) {
 			t.Errorf("epoch %d: withdrawn %q; want %q", tt.number, got, tt.want)
 		}
 	}
-	if row := sdktest.Rows(t, out, withdrawalList)["1"]; row["reason"] != "leaf1: 2 packets arrived after it was read" {
+	if row := sdktest.Rows(t, out, withdrawalList)["1"]; row["problem"] != "leaf1: 2 packets arrived after it was read" {
 		t.Errorf("epoch 24: %v", row)
 	}
 	again := sdktest.Start(t, New(), sdktest.Options{Network: simNetwork(), State: out.State})
@@ -769,7 +769,7 @@ func TestRowsOfWithdrawals(t *testing.T) {
 // An epoch with losses is settled as exact four epochs later, if all hosts reported since and none
 // had late packets.
 func TestSettledEpochs(t *testing.T) {
-	const query = "x = losses.filter(lost > 1).reduce(keys=(element), n=sum(lost))"
+	const query = "x = losses.filter(lost > 1).reduce(keys=(location), n=sum(lost))"
 	h := start(t, fmt.Sprintf(`{"queries": [{"name": "q", "text": %q}]}`, query))
 	numbers := numbersOf(t, h.Settings())
 	exact := []uint64{20, 21, 28, 29, 30, 31}

@@ -547,7 +547,7 @@ func TestInexact(t *testing.T) {
 	expect(t, rows(t, out, queueList), "leaf1 3", map[string]any{"packets": 8, "latency-avg": 30, "occupancy-avg": 1.375,
 		"occupancy-max": 5})
 	expect(t, rows(t, out, queueList), "leaf1 4", map[string]any{"packets": 1, "latency-avg": nil, "occupancy-avg": 0.0})
-	expect(t, rows(t, out, faultList), "h2 10.8.8.8 truncated", map[string]any{"packets": 3})
+	expect(t, rows(t, out, faultList), "h2 10.8.8.8 TRUNCATED", map[string]any{"packets": 3})
 	expect(t, rows(t, out, sourceList), "h2 10.9.9.9 1 2", map[string]any{
 		"source-node": "leaf1", "received": 50, "lost": 4})
 }

@@ -29,7 +29,7 @@ const (
 	changeList    = root + "heavy-changes/heavy-change"
 	pathList      = root + "path-changes/path-change"
 	summariesList = root + "node-summaries/node-summary"
-	rangeList     = root + "distributions/range"
+	rangeList     = root + "ranges/range"
 	switchList    = root + "switches/switch"
 	queueList     = root + "queues/queue"
 	hostList      = root + "hosts/host"
@@ -536,7 +536,7 @@ func (r *interval) sourceTable() (*table.Table, error) {
 
 func (r *interval) faultTable() (*table.Table, error) {
 	b := table.NewBuilder(faultList)
-	hosts, addresses, problems := b.TextKey("node"), b.TextKey("address"), b.TextKey("problem")
+	hosts, addresses, reasons := b.TextKey("node"), b.TextKey("address"), b.TextKey("reason")
 	packets := b.Uint("state/packets")
 	for _, o := range r.observers {
 		if o.report == nil {
@@ -545,7 +545,7 @@ func (r *interval) faultTable() (*table.Table, error) {
 		for _, f := range limit(r, o.report.Faults, r.config.Limits.Senders) {
 			hosts.Append(o.name)
 			addresses.Append(f.Address.String())
-			problems.Append(f.Problem.String())
+			reasons.Append(strings.ReplaceAll(strings.ToUpper(f.Problem.String()), "-", "_"))
 			packets.Append(f.Packets)
 		}
 	}

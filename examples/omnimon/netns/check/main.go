@@ -220,7 +220,7 @@ func (c *check) compare(first, last int64, inexact int, happened map[string]int6
 		ofFlow += r.Number("lost-packets")
 		expect(r.Text("path") == "s1", "path %q, want s1", r.Text("path"))
 	}
-	fmt.Println("losses by element:", lost, "alerts:", slices.Sorted(maps.Keys(c.alerts)))
+	fmt.Println("losses by location:", lost, "alerts:", slices.Sorted(maps.Keys(c.alerts)))
 	fmt.Println("packets that the switch dropped:", happened)
 	expect(len(c.flows) > 0, "no flow of h1 was published")
 	expect(happened["s1"] > 0, "the queue dropped nothing, so nothing was tested")
@@ -230,7 +230,7 @@ func (c *check) compare(first, last int64, inexact int, happened map[string]int6
 		probes += n - lost[element]
 		expect(lost[element] <= n, "%d losses at %s, %d dropped", lost[element], element, n)
 	}
-	expect(probes <= 16*(last+settled-first), "losses by element %v, dropped %v", lost, happened)
+	expect(probes <= 16*(last+settled-first), "losses by location %v, dropped %v", lost, happened)
 	// Acknowledgments take the other direction, and are another flow.
 	expect(ofFlow == lost["s1"]+lost[links["h1-sw"]], "the flow lost %d packets, its elements %v", ofFlow, lost)
 	want, got := map[string]bool{}, map[string]bool{}
