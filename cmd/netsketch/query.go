@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math"
 	"net"
 	"os"
 	"slices"
@@ -255,7 +256,8 @@ func (f *queryFlags) connect() (*grpc.ClientConn, error) {
 	if err != nil {
 		return nil, err
 	}
-	conn, err := grpc.NewClient(f.address, grpc.WithTransportCredentials(creds))
+	conn, err := grpc.NewClient(f.address, grpc.WithTransportCredentials(creds),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(math.MaxInt32))) // an answer has all rows of a path
 	if err != nil {
 		return nil, fmt.Errorf("--address %s: %w", f.address, err)
 	}

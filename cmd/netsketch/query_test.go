@@ -8,6 +8,7 @@ import (
 	"context"
 	"encoding/json"
 	"encoding/pem"
+	"fmt"
 	"io"
 	"net"
 	"net/http/httptest"
@@ -33,6 +34,12 @@ import (
 // serveResults serves one heavy hitter over gNMI, and returns the address.
 func serveResults(t *testing.T, opts ...grpc.ServerOption) string {
 	t.Helper()
+	return serveRows(t, 1, opts...)
+}
+
+// serveRows serves heavy hitters.
+func serveRows(t *testing.T, n int, opts ...grpc.ServerOption) string {
+	t.Helper()
 	schema, err := yang.Load(yangtest.Modules()...)
 	if err != nil {
 		t.Fatal(err)
@@ -41,10 +48,12 @@ func serveResults(t *testing.T, opts ...grpc.ServerOption) string {
 	b := table.NewBuilder("/netsketch-univmon:univmon/heavy-hitters/heavy-hitter")
 	device, dimension, flow, packets := b.TextKey("node"), b.TextKey("dimension"), b.TextKey("flow"),
 		b.Uint("state/packets")
-	device.Append("leaf1")
-	dimension.Append("src")
-	flow.Append("10.0.0.1")
-	packets.Append(1200)
+	for i := 1; i <= n; i++ {
+		device.Append("leaf1")
+		dimension.Append("src")
+		flow.Append(fmt.Sprintf("10.%d.%d.%d", i>>16, i>>8&0xff, i&0xff))
+		packets.Append(1200)
+	}
 	rows, err := b.Table()
 	if err != nil {
 		t.Fatal(err)
@@ -97,6 +106,15 @@ func TestQueryPrintsATable(t *testing.T) {
 		"leaf1  src        10.0.0.1  1200\n"
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// An answer with many rows is longer than gRPC receives by default.
+func TestQueryOfManyRows(t *testing.T) {
+	const rows = 20000
+	got, err := runQuery("/univmon/heavy-hitters", "--address", serveRows(t, rows), "--timeout", "1m")
+	if n := strings.Count(got, "\n"); err != nil || n != rows+2 {
+		t.Errorf("%d lines, %v", n, err)
 	}
 }
 
