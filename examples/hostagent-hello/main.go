@@ -51,6 +51,9 @@ func (c *counter) In(frames []*packet.Frame) {
 	c.epochs[c.clock.Current()] = n
 }
 
+// Observes states that In and Out change no packet (role.Observer). Remove it if they do.
+func (c *counter) Observes() {}
+
 // kept bounds the epochs that the collector has not requested.
 const kept = 16
 

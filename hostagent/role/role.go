@@ -30,6 +30,13 @@ type Role interface {
 	Seal(epoch uint64) Report
 }
 
+// Observer is implemented by roles that never change or drop a packet. A scenario passes packets to
+// an observer of another process many at once; it waits for each packet of another role.
+type Observer interface {
+	// Observes is never called.
+	Observes()
+}
+
 // Parallel is implemented by roles that measure packets that arrive in several goroutines.
 type Parallel interface {
 	// NewLane returns a lane. It is called as the methods of Role are.

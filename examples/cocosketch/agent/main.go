@@ -62,6 +62,9 @@ func (r *receiver) In(frames []*packet.Frame) {
 
 func (r *receiver) Out([]*packet.Frame) {}
 
+// Observes states that In and Out change no packet (role.Observer). Remove it if they do.
+func (r *receiver) Observes() {}
+
 // at returns the sketch of an epoch.
 func (r *receiver) at(e uint64) *slots.Sketch {
 	if r.epochs[e] == nil {

@@ -12,6 +12,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"sync"
 
 	"github.com/netsketch/netsketch/hostagent/epoch"
@@ -37,6 +38,8 @@ type reply struct {
 	Data   []byte // name, or report
 	None   bool   // there is no report
 	Err    string
+	// Observes answers name: the role is a role.Observer, and packets have no reply.
+	Observes bool
 }
 
 // frame is a frame after the role has seen it.
@@ -49,6 +52,7 @@ type frame struct {
 func Serve(in io.Reader, out io.Writer, create func(*epoch.Clock) role.Role) error {
 	clock := epoch.NewClock(0, 0)
 	r := create(clock)
+	_, observes := r.(role.Observer)
 	decoder, encoder := gob.NewDecoder(in), gob.NewEncoder(out)
 	for {
 		var q request
@@ -59,7 +63,15 @@ func Serve(in io.Reader, out io.Writer, create func(*epoch.Clock) role.Role) err
 			return err
 		}
 		clock.Advance(q.Current)
-		if err := encoder.Encode(answer(r, &q)); err != nil {
+		a := answer(r, &q)
+		if packets := q.Method == "out" || q.Method == "in"; packets && observes {
+			if slices.ContainsFunc(a.Frames, func(f frame) bool { return f.Data != nil || f.Dropped }) {
+				err := errors.New("the role implements role.Observer, but has changed or dropped a packet")
+				return errors.Join(err, encoder.Encode(reply{Err: err.Error()}))
+			}
+			continue
+		}
+		if err := encoder.Encode(a); err != nil {
 			return err
 		}
 	}
@@ -69,6 +81,7 @@ func answer(r role.Role, q *request) (a reply) {
 	switch q.Method {
 	case "name":
 		a.Data = []byte(r.Name())
+		_, a.Observes = r.(role.Observer)
 	case "apply":
 		if err := r.Apply(q.Data); err != nil {
 			a.Err = err.Error()
@@ -106,7 +119,14 @@ type Role struct {
 	decoder *gob.Decoder
 	name    string
 	failed  func(error) // receives the error with which the process has ended
+	// observes is set if the role does not change packets: waiting has those that it has not received
+	// yet, of one method and epoch.
+	observes bool
+	waiting  request
 }
+
+// maxWaiting is the number of packets that are sent to an observer at once.
+const maxWaiting = 256
 
 // Start starts an agent's program that serves its role, until ctx ends. failed receives the error
 // of a program that serves no role, or that ends before; packets then pass unchanged, and no epoch
@@ -139,7 +159,7 @@ func Start(ctx context.Context, path string, clock *epoch.Clock, failed func(err
 		}
 	}
 	a, _ := r.call(request{Method: "name"})
-	r.name = string(a.Data)
+	r.name, r.observes = string(a.Data), a.Observes
 	return r
 }
 
@@ -154,10 +174,56 @@ func Name(ctx context.Context, path string) (string, error) {
 
 func (r *Role) exchange(q request) (a reply, err error) {
 	q.Current = r.clock.Current()
-	if err = r.encoder.Encode(q); err == nil {
+	if err = r.send(); err == nil {
+		err = r.encoder.Encode(q)
+	}
+	if err == nil {
 		err = r.decoder.Decode(&a)
 	}
+	if err == nil && a.Err != "" && q.Method != "apply" {
+		err = errors.New(a.Err)
+	}
 	return a, err
+}
+
+// send sends the waiting packets. The error is that of the process, if it has ended with one.
+func (r *Role) send() error {
+	if len(r.waiting.Frames) == 0 {
+		return nil
+	}
+	err := r.encoder.Encode(r.waiting)
+	var a reply
+	if err != nil && r.decoder.Decode(&a) == nil && a.Err != "" {
+		err = errors.New(a.Err)
+	}
+	clear(r.waiting.Frames)
+	r.waiting.Frames = r.waiting.Frames[:0]
+	return err
+}
+
+// observe sends packets later, as the role of another process does not change them.
+func (r *Role) observe(method string, frames []*packet.Frame) {
+	if r.failed == nil {
+		return
+	}
+	current := r.clock.Current()
+	var err error
+	if r.waiting.Method != method || r.waiting.Current != current || len(r.waiting.Frames) >= maxWaiting {
+		err = r.send()
+	}
+	r.waiting.Method, r.waiting.Current = method, current
+	for _, f := range frames {
+		r.waiting.Frames = append(r.waiting.Frames, slices.Clone(f.Bytes()))
+	}
+	r.end(err)
+}
+
+// end passes the first error to failed; after it, the process is not used.
+func (r *Role) end(err error) {
+	if err != nil {
+		r.failed(err)
+		r.failed = nil
+	}
 }
 
 // call exchanges a request and its reply. The first error is passed to failed; after it, call does
@@ -167,10 +233,7 @@ func (r *Role) call(q request) (a reply, ok bool) {
 		return a, false
 	}
 	a, err := r.exchange(q)
-	if err != nil {
-		r.failed(err)
-		r.failed = nil
-	}
+	r.end(err)
 	return a, err == nil
 }
 
@@ -196,6 +259,10 @@ func (r *Role) Out(frames []*packet.Frame) { r.pass("out", frames) }
 func (r *Role) In(frames []*packet.Frame) { r.pass("in", frames) }
 
 func (r *Role) pass(method string, frames []*packet.Frame) {
+	if r.observes {
+		r.observe(method, frames)
+		return
+	}
 	q := request{Method: method, Frames: make([][]byte, len(frames))}
 	for i, f := range frames {
 		q.Frames[i] = f.Bytes()

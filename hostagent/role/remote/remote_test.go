@@ -4,7 +4,9 @@ package remote
 
 import (
 	"errors"
+	"fmt"
 	"os"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -18,6 +20,9 @@ import (
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == Command {
 		create := func(c *epoch.Clock) role.Role { return &echo{clock: c} }
+		if os.Getenv("OBSERVER") != "" {
+			create = func(c *epoch.Clock) role.Role { return &observer{clock: c} }
+		}
 		if err := Serve(os.Stdin, os.Stdout, create); err != nil {
 			os.Exit(4)
 		}
@@ -93,6 +98,83 @@ func TestRole(t *testing.T) {
 	r.Out(frames)
 	if r.Seal(7) != nil || string(frames[0].Bytes()) != "ab" {
 		t.Error("a role measures after its end")
+	}
+}
+
+// observer lists what it has received: direction, epoch and packet.
+type observer struct {
+	clock *epoch.Clock
+	list  []string
+}
+
+func (o *observer) Name() string               { return "observer" }
+func (o *observer) Observes()                  {}
+func (o *observer) Apply([]byte) error         { return nil }
+func (o *observer) Out(frames []*packet.Frame) { o.add("out", frames) }
+func (o *observer) In(frames []*packet.Frame)  { o.add("in", frames) }
+func (o *observer) Seal(uint64) role.Report    { return report(strings.Join(o.list, " ")) }
+
+func (o *observer) add(direction string, frames []*packet.Frame) {
+	for _, f := range frames {
+		o.list = append(o.list, fmt.Sprint(direction, o.clock.Current(), string(f.Bytes())))
+		if string(f.Bytes()) == "drop" {
+			f.Drop()
+		}
+	}
+}
+
+// A role that does not change packets receives all of them in their order and epoch, before its
+// epoch is sealed. If it does change one, the run fails with the reason.
+func TestObserver(t *testing.T) {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("OBSERVER", "1")
+	clock := epoch.NewClock(0, 7)
+	var failed error
+	r := Start(t.Context(), self, clock, func(err error) { failed = err })
+	var want []string
+	pass := func(direction, text string) {
+		frame := packet.NewFrame([]byte(text))
+		if direction == "out" {
+			r.Out([]*packet.Frame{frame})
+		} else {
+			r.In([]*packet.Frame{frame})
+		}
+		copy(frame.Bytes(), "~~~~") // the frame is used again
+		want = append(want, fmt.Sprint(direction, clock.Current(), text))
+	}
+	for i := range 2*maxWaiting + 1 {
+		pass("out", strconv.Itoa(i))
+	}
+	pass("in", "a")
+	pass("out", "b")
+	clock.Advance(8)
+	pass("out", "c")
+	if x := r.Seal(7); x == nil || string(x.Append(nil)) != strings.Join(want, " ") {
+		t.Errorf("received %v, want %v", x, want)
+	}
+	pass("in", "drop")
+	if failed != nil {
+		t.Error(failed)
+	}
+	const changed = "the role implements role.Observer, but has changed or dropped a packet"
+	if r.Seal(8); failed == nil || !strings.Contains(failed.Error(), changed) {
+		t.Errorf("the run fails with %v", failed)
+	}
+	pass("in", "after the end")
+
+	failed = nil
+	r = Start(t.Context(), self, clock, func(err error) { failed = err })
+	for range 1000 { // the process has ended when the last ones are sent
+		if pass("in", "drop"); failed != nil {
+			break
+		}
+		pass("out", "x")
+	}
+	if failed == nil || !strings.Contains(failed.Error(), changed) {
+		t.Errorf("the run fails with %v", failed)
 	}
 }
 
