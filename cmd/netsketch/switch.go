@@ -11,6 +11,7 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strconv"
@@ -160,14 +161,36 @@ func parsePorts(args []string) ([]portSpec, error) {
 			p.in, p.out, _ = strings.Cut(what, ",")
 		}
 		for _, q := range out {
-			if p.iface != "" && p.iface == q.iface || p.out == q.out && p.out != "" && p.out != os.DevNull {
+			if p.iface != "" && p.iface == q.iface || sameFile(p.out, q.out) {
 				return nil, fmt.Errorf("--port %q: port %d has %s already; each port needs its own", a, q.number,
 					cmp.Or(p.iface, p.out))
 			}
 		}
 		out = append(out, p)
 	}
+	for _, p := range out {
+		for _, q := range out {
+			if sameFile(p.out, q.in) {
+				return nil, fmt.Errorf("--port %d: packets that leave would replace %s, whose packets arrive at port %d; write "+
+					"them to another file", p.number, q.in, q.number)
+			}
+		}
+	}
 	return out, nil
+}
+
+// sameFile reports whether two paths lead to one file, whose contents would be lost. It is false for
+// a device such as /dev/null.
+func sameFile(a, b string) bool {
+	if a == "" || b == "" {
+		return false
+	}
+	one, err := os.Stat(a)
+	if err != nil {
+		return filepath.Clean(a) == filepath.Clean(b)
+	}
+	other, err := os.Stat(b)
+	return err == nil && one.Mode().IsRegular() && os.SameFile(one, other)
 }
 
 // fileClock returns the clock of a switch whose queues use the time of its files; nil if packets
@@ -458,34 +481,47 @@ func (f *switchFlags) dataPlane(sw *softswitch.Switch, specs []portSpec,
 	return dataplane.New(sw, dataplane.Options{DeviceID: f.deviceID, Ports: ports, Logger: logger})
 }
 
-// play plays the capture files as soon as the switch has a pipeline.
+// play plays the capture files as soon as the switch has a pipeline. A switch that is stopped before
+// the end is an error only with --once.
 func (f *switchFlags) play(ctx context.Context, logger *slog.Logger, sw *softswitch.Switch,
 	ports []*pcapport.Port,
 ) error {
+	stopped := func(played int) error {
+		if !f.once {
+			return nil
+		}
+		return fmt.Errorf("the switch was stopped after %d packets of its capture files", played)
+	}
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	for sw.Program() == nil {
 		select {
 		case <-ctx.Done():
-			return nil
+			return stopped(0)
 		case <-tick.C:
 		}
 	}
 	select {
 	case <-ctx.Done():
-		return nil
+		return stopped(0)
 	case <-time.After(f.playAfter):
 	}
 	begin := time.Now()
-	n, err := pcapport.Play(ctx, ports...)
+	played, err := pcapport.Play(ctx, ports...)
+	read := 0
 	for _, p := range ports {
 		p.Warn(logger)
+		read += p.Read()
 	}
-	if ctx.Err() != nil {
-		return nil
+	if read > 0 || err != nil {
+		logger.Info("capture files played", "read", read, "played", played, "seconds", time.Since(begin).Seconds())
 	}
-	if n > 0 || err != nil {
-		logger.Info("capture files played", "packets", n, "seconds", time.Since(begin).Seconds())
+	switch {
+	case ctx.Err() != nil:
+		return stopped(played)
+	case err == nil && played < read:
+		return fmt.Errorf("%d of %d packets of the capture files were not played: a port takes none while it is down, and "+
+			"none above 64 KiB", read-played, read)
 	}
 	return err
 }

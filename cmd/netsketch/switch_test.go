@@ -192,8 +192,8 @@ func TestSwitchWithAController(t *testing.T) {
 	if err := c.Reconcile(t.Context(), p4rt.Desired{Entries: []p4rt.Entry{route}}); err != nil {
 		t.Fatal(err)
 	}
-	if got := r.wait(`capture files played.* packets=(\d+)`); got != "50" {
-		t.Errorf("%s packets were played", got)
+	if got := r.wait(`capture files played.* (read=\d+ played=\d+)`); got != "read=50 played=50" {
+		t.Error(got)
 	}
 
 	conn, err := grpc.NewClient(r.addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -245,6 +245,38 @@ func TestSwitchGRPCPorts(t *testing.T) {
 	}
 	for range c.Packets() {
 		t.Error("a packet came from nowhere")
+	}
+}
+
+// With --once, packets that were not played are no success: the port takes none above 64 KiB, and a
+// switch without a program plays none.
+func TestSwitchOnceWithoutAllPackets(t *testing.T) {
+	in := filepath.Join(t.TempDir(), "in.pcap")
+	w, err := pcapfile.Create(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, size := range []int{60, 1<<16 + 1, 60} {
+		if err := w.Write(pcapfile.Packet{Date: time.Unix(1000, 0), Frame: make([]byte, size)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	r := startSwitch(t, "--program", "forwarding", "--port", "1="+in, "--once")
+	err = <-r.done
+	r.done <- nil
+	if err == nil || !strings.HasPrefix(err.Error(), "1 of 3 packets of the capture files were not played") {
+		t.Error(err)
+	}
+	if got := r.wait(`capture files played.* (read=\d+ played=\d+)`); got != "read=3 played=2" {
+		t.Error(got)
+	}
+
+	r = startSwitch(t, "--port", "1="+in, "--once")
+	if err := r.stop(); err == nil || !strings.Contains(err.Error(), "stopped after 0 packets") {
+		t.Error(err)
 	}
 }
 
@@ -327,6 +359,10 @@ func TestSwitchQueues(t *testing.T) {
 func TestSwitchRefuses(t *testing.T) {
 	dir := t.TempDir()
 	in, notJSON, cut := udp(t, 3), filepath.Join(dir, "not.json"), filepath.Join(dir, "cut.pcap.gz")
+	link := filepath.Join(dir, "link.pcap.gz")
+	if err := os.Symlink(in, link); err != nil {
+		t.Fatal(err)
+	}
 	if err := os.WriteFile(notJSON, []byte("P4"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -347,6 +383,9 @@ func TestSwitchRefuses(t *testing.T) {
 		{"--port 1=" + in + " --port 1=" + in, "port 1: already exists"},
 		{"--port 1=@lo --port 2=@lo", `--port "2=@lo": port 1 has lo already`},
 		{"--port 1=a,out --port 2=b,out", `--port "2=b,out": port 1 has out already`},
+		{"--port 1=" + in + "," + in, "would replace " + in},
+		{"--port 1=" + in + " --port 2=," + link, "would replace " + in},
+		{"--port 1=,a/../out --port 2=,out", "port 1 has out already"},
 		{"--port 255=" + in, "not the CPU port"},
 		{"--program forwarding --json " + notJSON, "exclude each other"},
 		{"--program missing", "forwarding, lightguardian, omnimon, sketchint, sketchint-edge, univmon"},

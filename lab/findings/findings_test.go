@@ -287,6 +287,12 @@ func TestKept(t *testing.T) {
 	if _, err := r.count(t.Context(), []*trial{z}); err == nil {
 		t.Error("played without plugins")
 	}
+	if err := os.Truncate(r.file(x), 40); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.count(t.Context(), []*trial{x}); err == nil || !strings.Contains(err.Error(), "remove it") {
+		t.Errorf("a file that was cut: %v", err)
+	}
 }
 
 // TestSeeds: draws have the given seeds or drawn ones.

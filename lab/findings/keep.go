@@ -41,7 +41,7 @@ func (r *run) load(t *trial) (*piece, error) {
 	}
 	p := &piece{Tally: newTally()}
 	if err := json.Unmarshal(b, p); err != nil {
-		return nil, fmt.Errorf("%s: %w", r.file(t), err)
+		return nil, fmt.Errorf("%s: the file was cut or changed; remove it to play the network again: %w", r.file(t), err)
 	}
 	if p.Scenario != t.text {
 		return nil, fmt.Errorf("%s: the seed drew another network then; remove the file", r.file(t))
@@ -49,7 +49,7 @@ func (r *run) load(t *trial) (*piece, error) {
 	return p, nil
 }
 
-// store writes the piece of a network.
+// store writes the piece of a network in one step, so that a run that is ended leaves no part of it.
 func (r *run) store(t *trial, p *piece) error {
 	if r.keep == "" {
 		return nil
@@ -61,7 +61,11 @@ func (r *run) store(t *trial, p *piece) error {
 	if err := os.MkdirAll(r.keep, 0o755); err != nil { //nolint:gosec // counts are no secret
 		return err
 	}
-	return os.WriteFile(r.file(t), b, 0o644) //nolint:gosec // counts are no secret
+	name := r.file(t)
+	if err := os.WriteFile(name+".new", b, 0o644); err != nil { //nolint:gosec // counts are no secret
+		return err
+	}
+	return os.Rename(name+".new", name)
 }
 
 // sum is what was counted in a draw.

@@ -60,21 +60,22 @@ type txPacket struct {
 }
 
 // Inject processes a packet that arrives on a port at a time on the switch's clock. It returns when
-// the packet and all copies of it have left or were dropped. pkt is not changed and not kept.
-func (s *Switch) Inject(port uint32, pkt []byte, at time.Duration) {
+// the packet and all copies of it have left or were dropped. pkt is not changed and not kept. Inject
+// reports whether the port took the packet: it takes none while it is down, and none above 64 KiB.
+func (s *Switch) Inject(port uint32, pkt []byte, at time.Duration) bool {
 	pt := s.ports.Get(port)
 	if pt == nil {
 		s.noPort.Add(1)
-		return
+		return false
 	}
 	if !pt.Up() {
 		pt.DiscardIn()
-		return
+		return false
 	}
 	if len(pkt) > maxPacket {
 		pt.ErrorIn()
 		s.tooLong.Add(1)
-		return
+		return false
 	}
 	out := s.outs.Get().(*txBuffer)
 	pt.CountIn(out.lane, pkt)
@@ -82,6 +83,7 @@ func (s *Switch) Inject(port uint32, pkt []byte, at time.Duration) {
 		s.enter(out, port, pkt, at)
 	}
 	s.outs.Put(out)
+	return true
 }
 
 // PacketOut processes a packet that arrives on the CPU port now. pkt begins with the packet_out

@@ -102,6 +102,17 @@ func Open(sw *softswitch.Switch, number uint32, cfg Config) (*Port, error) {
 // Number returns the port's number in the switch.
 func (p *Port) Number() uint32 { return p.number }
 
+// Read returns the number of packets that were read of the input file. After a whole file, it
+// differs from the number that Play returns by the packets that the port did not take.
+func (p *Port) Read() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.in == nil {
+		return 0
+	}
+	return p.in.Packets()
+}
+
 // write writes an outgoing packet. It stops after a failure, which Close returns.
 func (p *Port) write(frame []byte, at time.Duration) {
 	p.mu.Lock()
@@ -156,8 +167,8 @@ func (p *Port) Warn(log *slog.Logger) {
 }
 
 // Play injects the packets of the file until its end or the end of ctx, and then sends the packets
-// in queues. It returns the number of injected packets. A truncated file is an error that names the
-// file and its last whole packet, which has been injected.
+// in queues. It returns the number of packets that the port took (Switch.Inject). A truncated file
+// is an error that names the file and its last whole packet, which has been injected.
 func (p *Port) Play(ctx context.Context) (packets int, err error) { return Play(ctx, p) }
 
 // Play injects the packets of several ports' files in the order of their dates, and counts time
@@ -208,8 +219,9 @@ func Play(ctx context.Context, ports ...*Port) (packets int, err error) {
 			at = a.port.sw.Now()
 		}
 		a.port.clock.set(at)
-		a.port.sw.Inject(a.port.number, a.Frame, at)
-		packets++
+		if a.port.sw.Inject(a.port.number, a.Frame, at) {
+			packets++
+		}
 		switch err := a.read(); {
 		case err == nil:
 			heap.Fix(&queue, 0)
