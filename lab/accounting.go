@@ -21,7 +21,7 @@ const (
 )
 
 var dropNames = [dropReasons]string{
-	"no pipeline", "taken by the switch itself (LLDP)", "longer than 64 KiB", "multicast group without ports",
+	"no pipeline", "taken by the switch itself (LLDP)", "longer than 256 KiB", "multicast group without ports",
 	"egress queue full", "port missing or down", "too many copies or loops",
 	"dropped by the egress pipeline", "dropped by the ingress pipeline",
 }

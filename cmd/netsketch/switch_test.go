@@ -248,7 +248,7 @@ func TestSwitchGRPCPorts(t *testing.T) {
 	}
 }
 
-// With --once, packets that were not played are no success: the port takes none above 64 KiB, and a
+// With --once, packets that were not played are no success: the port takes none above 256 KiB, and a
 // switch without a program plays none.
 func TestSwitchOnceWithoutAllPackets(t *testing.T) {
 	in := filepath.Join(t.TempDir(), "in.pcap")
@@ -256,7 +256,7 @@ func TestSwitchOnceWithoutAllPackets(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, size := range []int{60, 1<<16 + 1, 60} {
+	for _, size := range []int{60, 65549, 1<<18 + 1, 60} {
 		if err := w.Write(pcapfile.Packet{Date: time.Unix(1000, 0), Frame: make([]byte, size)}); err != nil {
 			t.Fatal(err)
 		}
@@ -267,10 +267,10 @@ func TestSwitchOnceWithoutAllPackets(t *testing.T) {
 	r := startSwitch(t, "--program", "forwarding", "--port", "1="+in, "--once")
 	err = <-r.done
 	r.done <- nil
-	if err == nil || !strings.HasPrefix(err.Error(), "1 of 3 packets of the capture files were not played") {
+	if err == nil || !strings.HasPrefix(err.Error(), "1 of 4 packets of the capture files were not played") {
 		t.Error(err)
 	}
-	if got := r.wait(`capture files played.* (read=\d+ played=\d+)`); got != "read=3 played=2" {
+	if got := r.wait(`capture files played.* (read=\d+ played=\d+)`); got != "read=4 played=3" {
 		t.Error(got)
 	}
 

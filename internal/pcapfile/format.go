@@ -153,6 +153,10 @@ func (c *classic) next() (record, error) {
 	r := record{link: c.link, length: int(c.order.Uint32(h[12:]))}
 	r.date = time.Unix(int64(c.order.Uint32(h)), int64(c.order.Uint32(h[4:]))*int64(c.unit)).UTC()
 	size := c.order.Uint32(h[8:])
+	if magic := c.order.Uint32(h); (magic == magicMicroseconds || magic == magicNanoseconds) &&
+		c.order.Uint16(h[4:]) == major && c.order.Uint16(h[6:]) == minor {
+		return record{}, errors.New("another file begins; mergecap joins files")
+	}
 	if size > c.longest {
 		return record{}, fmt.Errorf("a packet of %d bytes; expected at most %d", size, c.longest)
 	}

@@ -125,6 +125,13 @@ func TestTruncatedFiles(t *testing.T) {
 			t.Errorf("cut at %d: %v", n, err)
 		}
 	}
+	if err := os.WriteFile(path, append(data, data...), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	all, err := drain(path)
+	if len(all) != 3 || err == nil || !strings.Contains(err.Error(), "after packet 3: another file begins; mergecap") {
+		t.Errorf("two files in one: %d packets, %v", len(all), err)
+	}
 	path, data = file(t, "a.pcap.gz", 50)
 	if err := os.WriteFile(path, data[:len(data)/2], 0o600); err != nil {
 		t.Fatal(err)

@@ -8,10 +8,13 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 )
 
@@ -106,10 +109,16 @@ func leaves(host string) func(*trial) error {
 	}
 }
 
-// routerMTU sets the MTU of the links of the device between the switches.
+// routerMTU sets the MTU of both links of the device between the switches, at once: a packet between
+// two changes would make the device send ICMP to one host of a pair, which sends fragments then.
 func routerMTU(mtu int) func(*trial) error {
 	return func(*trial) error {
-		return run("ip -n r link set dev s1 mtu %[1]d\nip -n r link set dev s2 mtu %[1]d", mtu)
+		set := exec.Command("ip", "-n", "r", "-batch", "-")
+		set.Stdin = strings.NewReader(fmt.Sprintf("link set dev s1 mtu %[1]d\nlink set dev s2 mtu %[1]d\n", mtu))
+		if out, err := set.CombinedOutput(); err != nil {
+			return fmt.Errorf("mtu %d: %w: %s", mtu, err, out)
+		}
+		return nil
 	}
 }
 

@@ -92,7 +92,11 @@ func (s *Scenario) place(f *lab.Fabric, path string, each bool) (*placement, err
 	if n := t.OtherLinks(); n > 0 {
 		refused["of an interface that has neither Ethernet nor IP"] = n
 	}
-	if len(all.packets) == 0 {
+	switch {
+	case len(all.packets) > 0:
+	case len(refused) == 0:
+		return nil, fmt.Errorf("scenario: trace %s has no packets", path)
+	default:
 		return nil, fmt.Errorf("scenario: trace %s: there is nothing to measure in its %d packets: %s", path, t.Packets(),
 			reasons(refused))
 	}

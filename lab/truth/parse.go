@@ -34,6 +34,8 @@ const (
 	typeMPLSMulticast = 0x8848
 	typePPPoE         = 0x8864
 
+	leastEtherType = 0x600 // a smaller number is the length of an IEEE 802.3 frame
+
 	protoTCP      = 6
 	protoUDP      = 17
 	protoFragment = 44
@@ -125,6 +127,8 @@ func Refusal(frame []byte) string {
 		return "IP header cut or of another version"
 	case kind == typePPPoE || kind == typeMPLS || kind == typeMPLSMulticast:
 		return "no IP behind MPLS labels or PPPoE"
+	case kind < leastEtherType:
+		return "not IPv4 or IPv6 (IEEE 802.3 with LLC)"
 	}
 	return fmt.Sprintf("not IPv4 or IPv6 (EtherType %#04x)", kind)
 }

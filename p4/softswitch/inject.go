@@ -9,8 +9,9 @@ import (
 	"github.com/netsketch/netsketch/p4/softswitch/machine"
 )
 
-// maxPacket bounds a packet's length in bytes.
-const maxPacket = 1 << 16
+// maxPacket bounds a packet's length in bytes. It is that of packets in capture files, which are
+// above 64 KiB where the kernel joins segments.
+const maxPacket = 1 << 18
 
 // maxCopies bounds the clones, replicas and loops of one packet.
 const maxCopies = 1 << 14
@@ -61,7 +62,7 @@ type txPacket struct {
 
 // Inject processes a packet that arrives on a port at a time on the switch's clock. It returns when
 // the packet and all copies of it have left or were dropped. pkt is not changed and not kept. Inject
-// reports whether the port took the packet: it takes none while it is down, and none above 64 KiB.
+// reports whether the port took the packet: it takes none while it is down, and none above 256 KiB.
 func (s *Switch) Inject(port uint32, pkt []byte, at time.Duration) bool {
 	pt := s.ports.Get(port)
 	if pt == nil {
