@@ -301,7 +301,7 @@ func (d *Decoder) scalar(n *Node, v reflect.Value, tag reflect.StructTag, path s
 		return
 	}
 	// the variable may hold a secret: the message shows the variable's name instead
-	if n.Written != "" && n.Written != n.Text {
+	if n.Written != "" && n.Written != n.Text && !errors.Is(err, errControl) {
 		err = d.assign(reflect.New(v.Type()).Elem(), tag, n.Written)
 		if err == nil {
 			err = errors.New("the value of the environment variable or anchor is not valid here")
@@ -366,6 +366,10 @@ func (d *Decoder) assign(v reflect.Value, tag reflect.StructTag, text string) er
 	switch tag.Get("form") {
 	case "file":
 		v.SetString(RelativeTo(filepath.Dir(d.file), text))
+	case "line":
+		if strings.ContainsFunc(text, unicode.IsControl) {
+			return errControl
+		}
 	case "name":
 		return CheckName(text)
 	case "address":
@@ -381,6 +385,10 @@ func (d *Decoder) assign(v reflect.Value, tag reflect.StructTag, text string) er
 	}
 	return nil
 }
+
+// errControl does not show the text, which may be a secret.
+var errControl = errors.New("a line end or another control character is in it; expected one line: a text behind | ends " +
+	"with a line end, one behind |- does not")
 
 func notOneOf(allowed []string, text string) error {
 	if near := suggest.Nearest(text, allowed); near != "" {

@@ -83,6 +83,11 @@ func TestConfigCheck(t *testing.T) {
 		{name: "agents without registers", text: strings.ReplaceAll(good, "pipeline: univmon", "pipeline: forwarding") +
 			"agents: {address: \"127.0.0.1:0\", tls: {plaintext: true}}\n",
 			out: "valid: 3 devices", err: "warning: plugin univmon misses @netsketch_univmon[columns, key, levels, part="},
+		{name: "line ends in logins", text: good[:strings.Index(good, "outputs:")] + "outputs:\n" +
+			"  - {type: gnmi, username: \"u\\n\", password: p, tls: {plaintext: true}}\n" +
+			"  - {type: web, username: u, password: \"p\\n\", tls: {plaintext: true}}\n" +
+			"  - {type: influxdb, url: http://127.0.0.1:1, bucket: b, token: \"t\\r\"}\n",
+			err: "outputs[2].token: a line end or another control character is in it"},
 		{name: "scenario", text: string(scenario), out: "valid: scenario chamelemon-small; play it with",
 			args: []string{"--plugins", plugins}},
 		{name: "scenario with another plugin",

@@ -264,6 +264,14 @@ func TestSwitchOnceWithoutAllPackets(t *testing.T) {
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}
+	data, err := os.ReadFile(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data[18] = 8 // the longest packet, 512 KiB, is in bytes 16 to 19
+	if err := os.WriteFile(in, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	r := startSwitch(t, "--program", "forwarding", "--port", "1="+in, "--once")
 	err = <-r.done
 	r.done <- nil

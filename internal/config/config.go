@@ -181,9 +181,9 @@ type GNMI struct {
 	// Address is the gNMI server, host:port; without it there is no gNMI session.
 	Address string `yaml:"address" form:"address"`
 	// Username is sent with every call, as metadata; needs a password.
-	Username string `yaml:"username"`
+	Username string `yaml:"username" form:"line"`
 	// Password is sent with the username.
-	Password settings.Secret `yaml:"password"`
+	Password settings.Secret `yaml:"password" form:"line"`
 	// TLS secures the gNMI session; it is independent of the tls of P4Runtime.
 	TLS TLS `yaml:"tls"`
 	// Subscriptions are republished with the device's name as target. If not given: interfaces with
@@ -483,9 +483,9 @@ type NATS struct {
 	// servers or more.
 	Replicas int `yaml:"replicas" default:"1" range:"1..5"`
 	// Username identifies the collector to the servers.
-	Username string `yaml:"username"`
+	Username string `yaml:"username" form:"line"`
 	// Password is sent with the username.
-	Password settings.Secret `yaml:"password"`
+	Password settings.Secret `yaml:"password" form:"line"`
 	// CredentialsFile holds the JWT and the key of a NATS user.
 	CredentialsFile string `yaml:"credentials-file" form:"file"`
 	// TLS secures the connection: server-name, or the host of the first address, must be a name in

@@ -545,6 +545,26 @@ func TestMessagesHideSecrets(t *testing.T) {
 	}
 }
 
+// TestLinesOfSecrets: a login with a line end, as a file or a block of text gives it, is refused when
+// it is read: no server would accept it.
+func TestLinesOfSecrets(t *testing.T) {
+	const device = "devices: [{name: a, address: 'a:1', device-id: 1%s}]\n"
+	for at, text := range map[string]string{
+		"devices[0].gnmi.username": fmt.Sprintf(device, ", gnmi: {address: 'a:2', username: '${SECRET}', password: p}"),
+		"devices[0].gnmi.password": fmt.Sprintf(device, ", gnmi: {address: 'a:2', username: u, password: \"Hunter2\\r\\n\"}"),
+		"cluster.nats.username": fmt.Sprintf(device, "") +
+			"cluster: {nats: {addresses: [a:1], username: \"Hunter2\\t\"}}\n",
+	} {
+		_, err := config.ParseEnv("n.yaml", []byte(text), func(name string) (string, bool) {
+			return "Hunter2\n", name == "SECRET"
+		})
+		if text := fmt.Sprint(err); !strings.Contains(text, at+": a line end or another control character") ||
+			strings.Contains(text, "Hunter2") {
+			t.Errorf("%s: %v", at, err)
+		}
+	}
+}
+
 // TestScalars: a text is what is written, a number has one meaning, and a variable follows the
 // rules of a shell.
 func TestScalars(t *testing.T) {

@@ -34,10 +34,10 @@ type TLS struct {
 type User struct {
 	// Name is the username, or the name of a client certificate: its common name, or its first
 	// alternative name if it has none.
-	Name string `yaml:"name" required:"a username, or the name of a client certificate"`
+	Name string `yaml:"name" form:"line" required:"a username, or the name of a client certificate"`
 	// Password is expected with the username. Without a password, the user is the client whose
 	// certificate has the name.
-	Password settings.Secret `yaml:"password"`
+	Password settings.Secret `yaml:"password" form:"line"`
 	// Paths are the paths that the user may read, with everything below them, such as /univmon or
 	// /interfaces/interface[name=Ethernet1]. Without paths, the user may read everything.
 	Paths []string `yaml:"paths"`

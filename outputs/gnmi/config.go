@@ -18,9 +18,9 @@ type Config struct {
 	// TLS secures connections.
 	TLS access.TLS `yaml:"tls"`
 	// Username is required of every client, with the password, as gRPC metadata of these names.
-	Username string `yaml:"username"`
+	Username string `yaml:"username" form:"line"`
 	// Password is required of every client, with the username.
-	Password settings.Secret `yaml:"password"`
+	Password settings.Secret `yaml:"password" form:"line"`
 
 	// SampleInterval is the shortest interval between samples; a client that requests the shortest
 	// gets this one.

@@ -22,11 +22,11 @@ type Config struct {
 	// URL is where the database listens: http://127.0.0.1:8086.
 	URL string `yaml:"url" required:"http://host:port or https://host:port"`
 	// Token is InfluxDB 2's token; for 1.8 it is "user:password", or empty.
-	Token settings.Secret `yaml:"token"`
+	Token settings.Secret `yaml:"token" form:"line"`
 	// Org is InfluxDB 2's organization; 1.8 has none.
-	Org string `yaml:"org"`
+	Org string `yaml:"org" form:"line"`
 	// Bucket is InfluxDB 2's bucket; for 1.8 it is "database" or "database/retention-policy".
-	Bucket string `yaml:"bucket" required:"a bucket, or for InfluxDB 1.8 \"database/retention-policy\""`
+	Bucket string `yaml:"bucket" form:"line" required:"a bucket, or for InfluxDB 1.8 \"database/retention-policy\""`
 	// CAFile holds the certificates to trust; the system's if empty.
 	CAFile string `yaml:"ca-file" form:"file"`
 

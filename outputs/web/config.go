@@ -18,9 +18,9 @@ type Config struct {
 	// TLS secures connections.
 	TLS access.TLS `yaml:"tls"`
 	// Username is required of every browser, with the password, by HTTP's basic authentication.
-	Username string `yaml:"username"`
+	Username string `yaml:"username" form:"line"`
 	// Password is required of every browser, with the username.
-	Password settings.Secret `yaml:"password"`
+	Password settings.Secret `yaml:"password" form:"line"`
 	// Users are more logins, and the names of client certificates, each with the paths that the
 	// user may read. Without users and username, every browser that can connect may read
 	// everything.
