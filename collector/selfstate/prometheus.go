@@ -249,8 +249,9 @@ var reservedLabels = []string{"state", "le", "quantile"}
 func resultLabels(l *store.List) (labels []string) {
 	add := func(name string, elem int) {
 		label := yang.Underscores(name)
+		before := cmp.Or(strings.TrimLeft(yang.Underscores(l.Elems[elem]), "_"), "list")
 		for slices.Contains(labels, label) || slices.Contains(reservedLabels, label) || strings.HasPrefix(label, "__") {
-			label = yang.Underscores(l.Elems[elem]) + "_" + label
+			label = before + "_" + label
 		}
 		labels = append(labels, label)
 	}

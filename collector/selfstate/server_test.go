@@ -294,6 +294,7 @@ func TestMetricNames(t *testing.T) {
 			leaf uptime-seconds { type uint64; units "seconds"; } leaf rx-sec { type uint64; units "packets"; }
 			leaf age { type uint64; units "days"; } leaf s { type uint64; } leaf h.s { type uint64; }
 			leaf nanoseconds { type uint64; units "nanoseconds"; }
+		} list __ { key __k; config false; leaf __k { type string; } leaf n { type uint64; description "d"; }
 		} } }`}))
 	if err != nil {
 		t.Fatal(err)
