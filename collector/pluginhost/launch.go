@@ -211,7 +211,7 @@ func (h *Host) explain(proc *process, err error, timedOut bool) error {
 	case proc == nil: // go-plugin failed before it started a process
 		return fmt.Errorf("it cannot be started: %w", err)
 	case proc.pid() == 0 && err != nil: // the system refused to run the file: wrong format, missing interpreter, …
-		if reason := files.Unstartable(proc.path, errors.Is(err, fs.ErrNotExist)); reason != "" {
+		if reason := files.Unstartable(proc.path, err); reason != "" {
 			err = fmt.Errorf("%w: %s", err, reason)
 		}
 		return fmt.Errorf("%w: %w", ErrNotPlugin, err)
@@ -222,10 +222,13 @@ func (h *Host) explain(proc *process, err error, timedOut bool) error {
 	case version >= 0 && timedOut:
 		return fmt.Errorf("%w: after its handshake it accepts no connection for %v", ErrStartTimeout,
 			h.opts.StartTimeout)
-	case version >= 0 && proc.ends():
+	case version >= 0 && proc.ends() && !proc.endedHere():
 		return fmt.Errorf("%w: after its handshake it %w", ErrDescription, proc.exitErr())
-	case version >= 0:
-		return fmt.Errorf("connect: %w", err)
+	case version >= 0: // go-plugin's errors have several lines
+		return fmt.Errorf("%w: its handshake is refused: %s", ErrNotPlugin, strings.Join(strings.Fields(err.Error()), " "))
+	case proc.stdout.over():
+		return fmt.Errorf("%w: it wrote more than %d MiB to its standard output, and no handshake in that",
+			ErrStartTimeout, maxPreamble>>20)
 	case timedOut:
 		return fmt.Errorf("%w: no handshake on its standard output for %v; a plugin's main calls sdk.Serve",
 			ErrStartTimeout, h.opts.StartTimeout)

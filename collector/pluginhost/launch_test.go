@@ -38,12 +38,36 @@ func TestStartRefusals(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	for name, text := range map[string]string{"core": "9|1|unix|/nosuch|grpc", "netrpc": "1|1|unix|/nosuch|netrpc"} {
+		text = "#!/bin/sh\necho '" + text + "'\nsleep 100\n"
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	noise := "#!/bin/sh\nhead -c 1100000 /dev/zero | tr '\\0' x\necho\necho '1|1|unix|/nosuch|grpc'\nsleep 100\n"
+	if err := os.WriteFile(filepath.Join(dir, "noise"), []byte(noise), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	open, err := os.Create(filepath.Join(dir, "busy"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { open.Close() })
+	if err := errors.Join(open.Chmod(0o755), os.WriteFile(open.Name(), []byte("#!/bin/sh\n"), 0o755)); err != nil {
+		t.Fatal(err)
+	}
 	tests := []struct {
 		name string
 		spec Spec
 		want error
 		text []string
 	}{
+		{"core version", Spec{Path: filepath.Join(dir, "core")}, ErrNotPlugin,
+			[]string{"handshake is refused: incompatible core API version", "version: 9"}},
+		{"net/rpc", Spec{Path: filepath.Join(dir, "netrpc")}, ErrNotPlugin,
+			[]string{`handshake is refused: unsupported plugin protocol "netrpc"`}},
+		{"noise", Spec{Path: filepath.Join(dir, "noise")}, ErrStartTimeout, []string{"more than 1 MiB to its standard output"}},
+		{"open to write", Spec{Path: open.Name()}, ErrNotPlugin, []string{"text file busy: a program has it open to write"}},
 		{"CR LF", Spec{Path: filepath.Join(dir, "crlf")}, ErrNotPlugin, []string{"end with CR LF"}},
 		{"another architecture", Spec{Path: filepath.Join(dir, "other")}, ErrNotPlugin,
 			[]string{"a program for RISCV processors", runtime.GOARCH}},

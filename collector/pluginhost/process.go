@@ -270,6 +270,17 @@ func (p *process) exitErr() error {
 	return err
 }
 
+// endedHere reports whether the process ended because the host killed it.
+func (p *process) endedHere() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.killed || p.cmd.ProcessState == nil {
+		return false
+	}
+	status, ok := p.cmd.ProcessState.Sys().(syscall.WaitStatus)
+	return ok && status.Signal() == syscall.SIGKILL
+}
+
 // noMemory matches what runtimes write when the system refuses memory: Go and Java, the C library,
 // C++, Python, Rust.
 var noMemory = regexp.MustCompile(
@@ -351,16 +362,16 @@ type handshakeReader struct {
 	logs *lineWriter
 
 	pending []byte // bytes of the handshake that go-plugin has not read
-	read    int    // bytes before the handshake
 
 	mu   sync.Mutex
 	line string // the handshake
+	read int    // bytes before the handshake
 }
 
 // Read implements io.Reader for one goroutine of go-plugin.
 func (r *handshakeReader) Read(b []byte) (int, error) {
 	for len(r.pending) == 0 {
-		if r.handshake() != "" || r.read > maxPreamble {
+		if r.handshake() != "" || r.over() {
 			_, err := io.Copy(r.logs, r.in) // reads to the end of the output
 			r.logs.flush()
 			if err == nil {
@@ -376,7 +387,9 @@ func (r *handshakeReader) Read(b []byte) (int, error) {
 			r.pending = append(r.pending, line...)
 			break
 		}
+		r.mu.Lock()
 		r.read += len(line)
+		r.mu.Unlock()
 		if len(line) > 0 {
 			_, _ = r.logs.Write(line)
 		}
@@ -398,6 +411,14 @@ func (r *handshakeReader) handshake() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.line
+}
+
+// over reports whether the process wrote too much in front of a handshake, which is not looked for
+// any more.
+func (r *handshakeReader) over() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.read > maxPreamble
 }
 
 // version returns the protocol version that the handshake names, or -1.

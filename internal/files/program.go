@@ -6,17 +6,29 @@ import (
 	"bytes"
 	"debug/elf"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"runtime"
 	"strings"
+	"syscall"
 )
 
-// Unstartable returns why the system does not start a file, as far as the file's beginning shows;
-// missing is set if the system reports that the file does not exist, because it reports a missing
-// interpreter under the name of the file itself.
-func Unstartable(path string, missing bool) string {
+// Unstartable returns why the system answers with err instead of starting a file, as far as err and
+// the file's beginning show. The system reports a missing interpreter as if the file itself did not
+// exist.
+func Unstartable(path string, err error) string {
+	missing := errors.Is(err, fs.ErrNotExist)
+	switch {
+	case errors.Is(err, syscall.ETXTBSY):
+		return "a program has it open to write, such as a copy that is not complete; copy it under another name, and move it"
+	case errors.Is(err, fs.ErrPermission):
+		return "the file system may be mounted with noexec, or a security module forbids it"
+	case !missing && !errors.Is(err, syscall.ENOEXEC):
+		return ""
+	}
 	file, err := os.Open(path)
 	if err != nil {
 		return "the file was removed"
