@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -375,6 +376,33 @@ func TestBuildCommandsFindsFaults(t *testing.T) {
 	} {
 		if err := c.check(c.repository, line); (err == nil) != right {
 			t.Errorf("%s: %v", line, err)
+		}
+	}
+}
+
+// TestUnitsStartAgain: a service that is to be started again always is. By default systemd gives up
+// after five starts within 10 s.
+func TestUnitsStartAgain(t *testing.T) {
+	units, err := filepath.Glob("../../configs/systemd/*.service")
+	if err != nil || len(units) < 4 {
+		t.Fatal(units, err)
+	}
+	pause := regexp.MustCompile(`(?m)^RestartSec=(\d+)$`)
+	for _, name := range units {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(string(text), "\nRestart=always\n") ||
+			strings.Contains(string(text), "\nStartLimitIntervalSec=0\n") {
+			continue
+		}
+		seconds := 0
+		if m := pause.FindSubmatch(text); m != nil {
+			seconds, _ = strconv.Atoi(string(m[1])) // digits
+		}
+		if 4*seconds <= 10 {
+			t.Errorf("%s: five starts take %d s", name, 4*seconds)
 		}
 	}
 }
