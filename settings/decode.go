@@ -387,8 +387,8 @@ func (d *Decoder) assign(v reflect.Value, tag reflect.StructTag, text string) er
 }
 
 // errControl does not show the text, which may be a secret.
-var errControl = errors.New("a line end or another control character is in it; expected one line: a text behind | ends " +
-	"with a line end, one behind |- does not")
+var errControl = errors.New("a line end or another control character is in it; expected one line: a text behind | " +
+	"ends with a line end, one behind |- does not")
 
 func notOneOf(allowed []string, text string) error {
 	if near := suggest.Nearest(text, allowed); near != "" {
