@@ -11,7 +11,6 @@ import (
 	"net"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"runtime"
 	"slices"
 	"strconv"
@@ -161,7 +160,7 @@ func parsePorts(args []string) ([]portSpec, error) {
 			p.in, p.out, _ = strings.Cut(what, ",")
 		}
 		for _, q := range out {
-			if p.iface != "" && p.iface == q.iface || sameFile(p.out, q.out) {
+			if p.iface != "" && p.iface == q.iface || files.Same(p.out, q.out) {
 				return nil, fmt.Errorf("--port %q: port %d has %s already; each port needs its own", a, q.number,
 					cmp.Or(p.iface, p.out))
 			}
@@ -170,27 +169,13 @@ func parsePorts(args []string) ([]portSpec, error) {
 	}
 	for _, p := range out {
 		for _, q := range out {
-			if sameFile(p.out, q.in) {
+			if files.Same(p.out, q.in) {
 				return nil, fmt.Errorf("--port %d: packets that leave would replace %s, whose packets arrive at port %d; write "+
 					"them to another file", p.number, q.in, q.number)
 			}
 		}
 	}
 	return out, nil
-}
-
-// sameFile reports whether two paths lead to one file, whose contents would be lost. It is false for
-// a device such as /dev/null.
-func sameFile(a, b string) bool {
-	if a == "" || b == "" {
-		return false
-	}
-	one, err := os.Stat(a)
-	if err != nil {
-		return filepath.Clean(a) == filepath.Clean(b)
-	}
-	other, err := os.Stat(b)
-	return err == nil && one.Mode().IsRegular() && os.SameFile(one, other)
 }
 
 // fileClock returns the clock of a switch whose queues use the time of its files; nil if packets

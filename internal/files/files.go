@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 )
 
 // Open opens a regular file. It refuses pipes, devices and sockets before it opens them: a pipe
@@ -32,6 +33,20 @@ func check(path string) error {
 		return fmt.Errorf("%s is %s; expected a regular file", path, Kind(info.Mode()))
 	}
 	return nil
+}
+
+// Same reports whether two paths lead to one file, which a program that writes to one of them would
+// destroy. It is false for an empty path and for a device such as /dev/null.
+func Same(a, b string) bool {
+	if a == "" || b == "" {
+		return false
+	}
+	one, err := os.Stat(a)
+	if err != nil {
+		return filepath.Clean(a) == filepath.Clean(b)
+	}
+	other, err := os.Stat(b)
+	return err == nil && one.Mode().IsRegular() && os.SameFile(one, other)
 }
 
 // Kind names the kind of a file for messages, such as "a directory".

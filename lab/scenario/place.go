@@ -92,13 +92,9 @@ func (s *Scenario) place(f *lab.Fabric, path string, each bool) (*placement, err
 	if n := t.OtherLinks(); n > 0 {
 		refused["of an interface that has neither Ethernet nor IP"] = n
 	}
-	switch {
-	case len(all.packets) > 0:
-	case len(refused) == 0:
-		return nil, fmt.Errorf("scenario: trace %s has no packets", path)
-	default:
+	if len(all.packets) == 0 {
 		return nil, fmt.Errorf("scenario: trace %s: there is nothing to measure in its %d packets: %s", path, t.Packets(),
-			reasons(refused))
+			cmp.Or(reasons(refused), "the file is empty"))
 	}
 	out := &placement{owner: map[netip.Prefix]int{}, played: new(atomic.Int64), trace: TraceStats{File: path,
 		Packets: t.Packets(), LongerRecords: t.LongerRecords(), TimeSteps: t.TimeSteps(), Pauses: t.Pauses(),

@@ -285,7 +285,7 @@ func TestOpenNamesWhatIsMissing(t *testing.T) {
 	}{
 		{"program", func(s *scenario.Scenario, _ *scenario.Options) { s.Program = "nothing" }, "nothing"},
 		{"trace", func(s *scenario.Scenario, _ *scenario.Options) { s.UseTrace("missing.pcap") }, "missing.pcap"},
-		{"no packets", func(s *scenario.Scenario, _ *scenario.Options) { s.UseTrace(empty) }, "has no packets"},
+		{"no packets", func(s *scenario.Scenario, _ *scenario.Options) { s.UseTrace(empty) }, "the file is empty"},
 		{"plugin directory", func(_ *scenario.Scenario, o *scenario.Options) { o.PluginDir = t.TempDir() },
 			"univmon does not run"},
 		{"address", func(_ *scenario.Scenario, o *scenario.Options) { o.Listen = "127.0.0.1:notaport" }, "notaport"},
