@@ -505,8 +505,7 @@ func (f *switchFlags) play(ctx context.Context, logger *slog.Logger, sw *softswi
 	case ctx.Err() != nil:
 		return stopped(played)
 	case err == nil && played < read:
-		return fmt.Errorf("%d of %d packets of the capture files were not played: a port takes none while it is down, and "+
-			"none above 256 KiB", read-played, read)
+		return fmt.Errorf("%d of %d packets were not played: ports are down, or they exceed 256 KiB", read-played, read)
 	}
 	return err
 }

@@ -275,7 +275,7 @@ func TestSwitchOnceWithoutAllPackets(t *testing.T) {
 	r := startSwitch(t, "--program", "forwarding", "--port", "1="+in, "--once")
 	err = <-r.done
 	r.done <- nil
-	if err == nil || !strings.HasPrefix(err.Error(), "1 of 4 packets of the capture files were not played") {
+	if err == nil || !strings.HasPrefix(err.Error(), "1 of 4 packets were not played") {
 		t.Error(err)
 	}
 	if got := r.wait(`capture files played.* (read=\d+ played=\d+)`); got != "read=4 played=3" {
