@@ -109,8 +109,9 @@ func leaves(host string) func(*trial) error {
 	}
 }
 
-// routerMTU sets the MTU of both links of the device between the switches, at once: a packet between
-// two changes would make the device send ICMP to one host of a pair, which sends fragments then.
+// routerMTU sets the MTU of both links of the device between the switches, at once: a packet
+// between two changes would make the device send ICMP to one host of a pair, which then sends
+// fragments.
 func routerMTU(mtu int) func(*trial) error {
 	return func(*trial) error {
 		set := exec.Command("ip", "-n", "r", "-batch", "-")
