@@ -49,7 +49,7 @@ func (r *run) load(t *trial) (*piece, error) {
 	return p, nil
 }
 
-// store writes the piece of a network in one step, so that a run that is ended leaves no part of it.
+// store writes the piece of a network in one step: a run that is ended leaves no part of it.
 func (r *run) store(t *trial, p *piece) error {
 	if r.keep == "" {
 		return nil

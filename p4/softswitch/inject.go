@@ -61,9 +61,9 @@ type txPacket struct {
 }
 
 // Inject processes a packet that arrives on a port at a time on the switch's clock. It returns when
-// the packet and all copies of it have left or were dropped. pkt is not changed and not kept. Inject
-// reports whether the port took the packet: it takes none while it is down, and none above 256
-// KiB.
+// the packet and all copies of it have left or were dropped. pkt is not changed and not kept.
+// Inject reports whether the port took the packet: it takes none while it is down, and none above
+// 256 KiB.
 func (s *Switch) Inject(port uint32, pkt []byte, at time.Duration) bool {
 	pt := s.ports.Get(port)
 	if pt == nil {
