@@ -248,8 +248,8 @@ func TestSwitchGRPCPorts(t *testing.T) {
 	}
 }
 
-// With --once, packets that were not played are no success: the port takes none above 256 KiB, and a
-// switch without a program plays none.
+// With --once, packets that were not played are no success: the port takes none above 256 KiB, and
+// a switch without a program plays none.
 func TestSwitchOnceWithoutAllPackets(t *testing.T) {
 	in := filepath.Join(t.TempDir(), "in.pcap")
 	w, err := pcapfile.Create(in)

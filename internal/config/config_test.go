@@ -545,8 +545,8 @@ func TestMessagesHideSecrets(t *testing.T) {
 	}
 }
 
-// TestLinesOfSecrets: a login with a line end, as a file or a block of text gives it, is refused when
-// it is read: no server would accept it.
+// TestLinesOfSecrets: a login with a line end, as a file or a block of text gives it, is refused
+// when it is read: no server would accept it.
 func TestLinesOfSecrets(t *testing.T) {
 	const device = "devices: [{name: a, address: 'a:1', device-id: 1%s}]\n"
 	for at, text := range map[string]string{
