@@ -66,6 +66,9 @@ func checkNewName(name string, t scaffold.Template) error {
 		return fmt.Errorf("%q is not a name in P4: expected letters and digits without dashes", name)
 	case t == scaffold.Program && name == "own", name == "netsketch":
 		return fmt.Errorf("the files and annotations of netsketch have the name %s; choose another name", name)
+	case t == scaffold.Program && slices.Contains([]string{"switch", "core", "v1model"}, name):
+		return fmt.Errorf("the program p4/%s.p4 would be found in the place of the file that it includes; choose another "+
+			"name", name)
 	case t == scaffold.Role:
 		return nil
 	}
