@@ -69,7 +69,7 @@ func TestP4New(t *testing.T) {
 		t.Errorf("%v, want %q:\n%s", err, want, out)
 	}
 	for name, want := range map[string]string{"my-tally": "without dashes", "own": "choose another name",
-		"switch": "p4/switch.p4 would be found in the place of",
+		"switch":    "p4/switch.p4 would be found in the place of",
 		"collector": "the plugin could not publish below /collector"} {
 		if _, err := command(t, "", "p4", "new", name, filepath.Join(t.TempDir(), "x"), "--netsketch", "../.."); err == nil ||
 			!strings.Contains(err.Error(), want) {
