@@ -71,16 +71,10 @@ func runSweep(cmd *cobra.Command, f *demoFlags) (began bool, err error) {
 	runs, failed := 0, 0
 	err = w.Play(cmd.Context(), func(p sweep.Played) error {
 		runs++
-		text := "ok"
 		if !p.Report.OK {
 			failed++
-			text = "failed"
-			if reason := sweepReason(p.Report); reason != "" {
-				text += ": " + reason
-			}
 		}
-		fmt.Fprintf(cmd.ErrOrStderr(), "run %d of %d: %s, seed %d: %s\n", p.Run, p.Of,
-			strings.Join(pointOf(w.Axes, p.Values), ", "), p.Seed, text)
+		fmt.Fprintln(cmd.ErrOrStderr(), p.Line(w.Axes))
 		played := p.Rows()
 		rows = append(rows, played...)
 		return writer.Write(played)
@@ -99,28 +93,6 @@ func runSweep(cmd *cobra.Command, f *demoFlags) (began bool, err error) {
 		return true, fmt.Errorf("%d of %d runs failed", failed, runs)
 	}
 	return true, nil
-}
-
-// sweepReason returns why a run failed, in one line.
-func sweepReason(r *scenario.Report) string {
-	reasons := []string{}
-	if r.Error != "" {
-		reasons = append(reasons, strings.ReplaceAll(r.Error, "\n", "; "))
-	}
-	for _, v := range r.Expected {
-		if !v.OK {
-			reasons = append(reasons, strings.TrimSpace(fmt.Sprintf("%s %s: %g", v.Bound, v.Dimension, v.Value)))
-		}
-	}
-	return strings.Join(reasons, "; ")
-}
-
-// pointOf names the values of axes, such as traffic[0].flows=1000.
-func pointOf(axes []sweep.Axis, values []string) (out []string) {
-	for i, a := range axes {
-		out = append(out, a.Key+"="+values[i])
-	}
-	return out
 }
 
 // writeSummary prints the mean of each measure at each point, with half the width of its 95 %

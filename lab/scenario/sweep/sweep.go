@@ -74,6 +74,28 @@ type Played struct {
 	Report  *scenario.Report
 }
 
+// Line says in one line which run of a sweep it is, and why it failed.
+func (p *Played) Line(axes []Axis) string {
+	var point []string
+	for i, a := range axes {
+		point = append(point, a.Key+"="+p.Values[i])
+	}
+	text := "ok"
+	if r := p.Report; !r.OK {
+		reasons := []string{}
+		if r.Error != "" {
+			reasons = append(reasons, strings.ReplaceAll(r.Error, "\n", "; "))
+		}
+		for _, v := range r.Expected {
+			if !v.OK {
+				reasons = append(reasons, strings.TrimSpace(fmt.Sprintf("%s %s: %g", v.Bound, v.Dimension, v.Value)))
+			}
+		}
+		text = strings.TrimSuffix("failed: "+strings.Join(reasons, "; "), ": ")
+	}
+	return fmt.Sprintf("run %d of %d: %s, seed %d: %s", p.Run, p.Of, strings.Join(point, ", "), p.Seed, text)
+}
+
 // CheckKeys returns an error if axes change the same key, of which only the last would count.
 func CheckKeys(axes []Axis) error {
 	for i, a := range axes {

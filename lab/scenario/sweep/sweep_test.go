@@ -141,6 +141,13 @@ expect: [{measure: partial-epochs, at-most: 0}]
 	if len(runs) != 8 || runs[1].Seed != 2 || !slices.Equal(runs[7].Values, []string{"0.2", "none"}) {
 		t.Errorf("%d runs: %+v", len(runs), runs)
 	}
+	if line := runs[2].Line(w.Axes); line != "run 3 of 8: topology.loss=0, program=none, seed 1: failed: "+
+		runs[2].Report.Error || runs[2].Report.Error == "" {
+		t.Error(line)
+	}
+	if line := runs[1].Line(w.Axes); line != "run 2 of 8: topology.loss=0, program=univmon, seed 2: ok" {
+		t.Error(line)
+	}
 	var all []sweep.Row
 	for _, p := range runs {
 		all = append(all, p.Rows()...)
