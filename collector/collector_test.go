@@ -240,6 +240,31 @@ func TestPluginThatDidNotStartIsTriedAgain(t *testing.T) {
 	}
 }
 
+// A reload that is requested tries a plugin again that could not be started, and says why it does
+// not run.
+func TestReloadTriesAPluginAgain(t *testing.T) {
+	yaml := devicesYAML(1) + strings.Replace(pluginsYAML(t, "broken", "good"), "plugins:\n",
+		"plugins:\n  restart: {initial: 1h, maximum: 1h}\n", 1)
+	r := newRig(t, yaml, nil)
+	good := r.plugins["good"]
+	for range 2 {
+		if err := r.reload(yaml); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := strings.Count(r.log.String(), "plugin does not run"); n != 3 || len(r.c.FailedPlugins()) != 1 {
+		t.Errorf("it is said %d times:\n%s", n, r.log)
+	}
+	mended.Store(true)
+	defer mended.Store(false)
+	if err := r.reload(yaml); err != nil || len(r.c.FailedPlugins()) > 0 {
+		t.Errorf("%v, failed plugins: %v", err, r.c.FailedPlugins())
+	}
+	if err := r.reload(yaml); err != nil || r.plugins["good"] != good || good.stopped {
+		t.Errorf("%v; the other plugin was restarted", err)
+	}
+}
+
 func TestPlansHoldFromTheirEpoch(t *testing.T) {
 	r := newRig(t, devicesYAML(2)+pluginsYAML(t, "fake"), nil)
 	first := r.step().Number

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -120,7 +121,11 @@ func (c *Collector) reload(ctx context.Context, next *config.Config, requested b
 	next = c.autoload(next)
 	changes := config.Compare(current, next)
 	changes.NeedRestart = needRestart
-	changes.RestartPlugins(next, c.analysis.Replaced(0))
+	restart := c.analysis.Replaced(0)
+	if requested {
+		restart = slices.AppendSeq(restart, maps.Keys(c.analysis.Failed()))
+	}
+	changes.RestartPlugins(next, restart)
 	if err := current.CheckComplete(next); err != nil {
 		return changes, c.refuse(err)
 	}

@@ -23,25 +23,36 @@ type Entry struct {
 }
 
 // Catalog starts every plugin in dir to get its description, and ends it. Entries are in the order
-// of their file names; an entry whose file cannot be used has Err set. If two plugins have the
-// same name, the second entry has an error. Catalog fails if the directory cannot be used.
+// of their file names; an entry whose file cannot be used has Err set. If two plugins have the same
+// name, the one whose file does not have it has an error, or else the second. Catalog fails if the
+// directory cannot be used.
 func (h *Host) Catalog(ctx context.Context, dir string) ([]Entry, error) {
 	found, rejected, err := Discover(dir)
 	if err != nil {
 		return nil, err
 	}
 	var entries []Entry
-	paths := make(map[string]string)
+	usable := make(map[string]int) // indexes of entries, by name
 	for _, c := range found {
-		entry := h.Fingerprint(ctx, c.Path)
-		if first, taken := paths[entry.Name]; taken && entry.Err == nil {
-			entry.Err = &StartError{Name: entry.Name, Path: c.Path,
-				Err: fmt.Errorf("%w: %s has the same name; remove one of them", ErrDescription, first)}
+		entries = append(entries, h.Fingerprint(ctx, c.Path))
+		this := len(entries) - 1
+		name := entries[this].Name
+		if entries[this].Err != nil {
+			continue
 		}
-		if entry.Err == nil {
-			paths[entry.Name] = c.Path
+		other, taken := usable[name]
+		if !taken || c.Name == name {
+			usable[name] = this
 		}
-		entries = append(entries, entry)
+		if !taken {
+			continue
+		}
+		if usable[name] == this {
+			this, other = other, this
+		}
+		path := entries[this].Path
+		entries[this].Err = &StartError{Name: name, Path: path,
+			Err: fmt.Errorf("%w: %s has the same name; remove one of them", ErrDescription, entries[other].Path)}
 	}
 	for _, r := range rejected {
 		entries = append(entries, Entry{Name: fileName(r.Path), Path: r.Path,

@@ -114,9 +114,17 @@ func TestForeignOwner(t *testing.T) {
 	}
 }
 
+// A directory's plugins, and files that are none. Of files with one plugin, that with its name is
+// the plugin.
 func TestCatalog(t *testing.T) {
 	h := newHost(t, Options{})
 	dir := pluginDir(t, "good", "twin", "moody", "exit")
+	script := fmt.Sprintf("#!/bin/sh\nexec %s\n", filepath.Join(dir, testPrefix+"twin"))
+	for _, name := range []string{"another", "good"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(script), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
 	if err := os.WriteFile(filepath.Join(dir, "README"), []byte("x"), 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -135,7 +143,8 @@ func TestCatalog(t *testing.T) {
 		}
 		got = append(got, fmt.Sprintf("%s %s %d %d", e.Name, reason, len(e.SHA256), len(e.Description.Lists)))
 	}
-	want := "test-exit not a plugin 64 0, good - 64 1, moody - 64 1, good description 64 1, README untrusted 0 0"
+	want := "good description 64 1, good - 64 1, test-exit not a plugin 64 0, good description 64 1, moody - 64 1, " +
+		"good description 64 1, README untrusted 0 0"
 	if strings.Join(got, ", ") != want {
 		t.Errorf("got  %s\nwant %s", strings.Join(got, ", "), want)
 	}

@@ -38,6 +38,15 @@ func TestStartRefusals(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	self, err := os.ReadFile(good)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, size := range map[string]int{"header": 64, "segments": 1000} {
+		if err := os.WriteFile(filepath.Join(dir, name), self[:size], 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
 	for name, text := range map[string]string{"core": "9|1|unix|/nosuch|grpc", "netrpc": "1|1|unix|/nosuch|netrpc"} {
 		text = "#!/bin/sh\necho '" + text + "'\nsleep 100\n"
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o755); err != nil {
@@ -72,6 +81,8 @@ func TestStartRefusals(t *testing.T) {
 		{"CR LF", Spec{Path: filepath.Join(dir, "crlf")}, ErrNotPlugin, []string{"end with CR LF"}},
 		{"another architecture", Spec{Path: filepath.Join(dir, "other")}, ErrNotPlugin,
 			[]string{"a program for RISCV processors", runtime.GOARCH}},
+		{"cut in the header", Spec{Path: filepath.Join(dir, "header")}, ErrNotPlugin, []string{"cut short or damaged"}},
+		{"cut in segments", Spec{Path: filepath.Join(dir, "segments")}, ErrNotPlugin, []string{"cut short or damaged"}},
 		{"empty", Spec{Path: filepath.Join(dir, "empty")}, ErrNotPlugin, []string{"the file is empty"}},
 		{"no interpreter", Spec{Path: filepath.Join(dir, "python")}, ErrNotPlugin, []string{`"/no/python3" does not exist`}},
 		{"not a plugin", Spec{Path: filepath.Join(dir, testPrefix+"notplugin")}, ErrNotPlugin,

@@ -16,6 +16,9 @@ import (
 	"syscall"
 )
 
+// machines are the processors of this program, by GOARCH.
+var machines = map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64}
+
 // Unstartable returns why the system answers with err instead of starting a file, as far as err and
 // the file's beginning show. The system reports a missing interpreter as if the file itself did not
 // exist.
@@ -26,7 +29,7 @@ func Unstartable(path string, err error) string {
 		return "a program has it open to write, such as a copy that is not complete; copy it under another name, and move it"
 	case errors.Is(err, fs.ErrPermission):
 		return "the file system may be mounted with noexec, or a security module forbids it"
-	case !missing && !errors.Is(err, syscall.ENOEXEC):
+	case !missing && !errors.Is(err, syscall.ENOEXEC) && !errors.Is(err, syscall.EIO): // EIO: a file that was cut
 		return ""
 	}
 	file, err := os.Open(path)
@@ -51,6 +54,9 @@ func Unstartable(path string, err error) string {
 		machine := binary.LittleEndian.Uint16(first[18:])
 		if elf.Data(first[elf.EI_DATA]) == elf.ELFDATA2MSB {
 			machine = binary.BigEndian.Uint16(first[18:])
+		}
+		if elf.Machine(machine) == machines[runtime.GOARCH] {
+			return "it is cut short or damaged; build or copy it again"
 		}
 		return fmt.Sprintf("it is a program for %s processors, this machine is %s; build it with GOARCH=%s",
 			strings.TrimPrefix(elf.Machine(machine).String(), "EM_"), runtime.GOARCH, runtime.GOARCH)
