@@ -284,6 +284,7 @@ func (t *Trial) checkTraffic() error {
 	if table == nil {
 		return nil // packets select the bank
 	}
+	t.forward()
 	for position := range 2 {
 		bank := position * (banks - 1)
 		if err := t.selectBank(position); err != nil {
@@ -324,6 +325,23 @@ func (t *Trial) checkTraffic() error {
 		}
 	}
 	return nil
+}
+
+// forward makes packets leave, so that egress counts them, if the program has the tables and the
+// action of netsketch's programs.
+func (t *Trial) forward() {
+	for _, table := range t.cat.Tables.All() {
+		if table.Alias != "ipv4_lpm" && table.Alias != "ipv6_lpm" {
+			continue
+		}
+		for _, a := range table.Actions {
+			if a.Alias == "forward" {
+				// An action with other parameters is refused, and packets are dropped as before.
+				_ = t.sw.SetDefault(table.Name, &softswitch.Action{Name: a.Name, Params: [][]byte{{0, 2}, make([]byte, 6),
+					make([]byte, 6)}})
+			}
+		}
+	}
 }
 
 // counted returns the packets that the counter of a register counted for a bank.
