@@ -107,6 +107,8 @@ install: build ## commands, plugins, units, manual pages, completions into PREFI
 	@tar -c --exclude='docs/*.go' --exclude='netsketch-plugin-*' --exclude='hostagent-*/hostagent-*' \
 	  --exclude=cocosketch/hostagent-cocosketch $(PAGES) | tar -x --no-same-owner -C $(ROOT)/share/netsketch/go
 	@for d in docs examples; do ln -sfn ../../netsketch/go/$$d $(ROOT)/share/doc/netsketch/$$d; done
+	@mkdir -p $(ROOT)/share/netsketch/p4include
+	@ln -sfn ../go/p4/programs/include $(ROOT)/share/netsketch/p4include/netsketch
 	@etc=$(DESTDIR)$(SYSCONFDIR)/netsketch; \
 	[ -e $$etc/netsketch.yaml ] || sed -e 's|^# configs/netsketch.yaml|# $(SYSCONFDIR)/netsketch/netsketch.yaml|' -e \
 	  's|^  directory: .*|  directory: $(PREFIX)/lib/netsketch/plugins\n  state-directory: /var/lib/netsketch/plugins|' \

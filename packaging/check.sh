@@ -67,6 +67,7 @@ dangling=$(cd "$root/usr/share/netsketch/go" && find README.md docs examples -na
 done)
 [ -z "$dangling" ] || fail "links of installed pages lead nowhere: $dangling"
 run test -f /usr/share/doc/netsketch/docs/own-program.md || fail "no pages below /usr/share/doc/netsketch"
+run test -f /usr/share/netsketch/p4include/netsketch/switch.p4 || fail "no includes of P4 programs"
 run bash -c '. /usr/share/bash-completion/completions/netsketch && complete -p netsketch' >/dev/null || fail "no completion"
 
 run "${remove[@]}" netsketch >"$copy/log" 2>&1 || { cat "$copy/log" >&2; fail "the $type cannot be removed"; }
