@@ -13,13 +13,15 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"unicode/utf8"
 )
 
 // Dimensions of a chart in pixels.
 const (
 	chartWidth, chartHeight = 480, 300 // size of the area between the axes
 	chartLeft, chartTop     = 70, 30
-	chartLegend             = 260
+	chartLegend             = 260 // of the legend, unless a name is longer
+	chartLetter             = 8   // at most, on average
 )
 
 // chartColors are the colors of lines, used in turn.
@@ -55,7 +57,7 @@ func Charts(dir string, axes []Axis, summaries []Summary) (names []string, err e
 // 95 % confidence interval.
 func Chart(w io.Writer, axes []Axis, measure string, summaries []Summary) error {
 	var lines []string
-	top := 0.0
+	top, legend := 0.0, chartLegend
 	points := map[string][]Summary{}
 	for _, s := range summaries {
 		if s.Measure != measure || len(s.Values) == 0 || math.IsNaN(s.Mean) {
@@ -65,6 +67,7 @@ func Chart(w io.Writer, axes []Axis, measure string, summaries []Summary) error 
 			func(part string) bool { return part == "" }), " ")
 		if points[name] == nil {
 			lines = append(lines, name)
+			legend = max(legend, 50+chartLetter*utf8.RuneCountInString(name))
 		}
 		points[name] = append(points[name], s)
 		top = max(top, s.Mean+s.bar())
@@ -84,7 +87,7 @@ func Chart(w io.Writer, axes []Axis, measure string, summaries []Summary) error 
 		return chartLeft + chartWidth*(float64(i)+0.5)/float64(len(axes[0].Values))
 	}
 	fmt.Fprintf(&b, "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" font-family=\"sans-serif\" "+
-		"font-size=\"12\">\n<rect width=\"100%%\" height=\"100%%\" fill=\"white\"/>\n", chartLeft+chartWidth+chartLegend,
+		"font-size=\"12\">\n<rect width=\"100%%\" height=\"100%%\" fill=\"white\"/>\n", chartLeft+chartWidth+legend,
 		chartTop+chartHeight+60)
 	text(chartLeft, chartTop-12, "start", measure)
 	text(chartLeft+chartWidth/2, chartTop+chartHeight+45, "middle", axes[0].Key)
@@ -109,9 +112,9 @@ func Chart(w io.Writer, axes []Axis, measure string, summaries []Summary) error 
 			fmt.Fprintf(&b, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"3\" fill=\"%s\"/>\n", atX, atY, color)
 			fromX, fromY = atX, atY
 		}
-		legend := float64(chartTop + 10 + 18*n)
-		line(chartLeft+chartWidth+15, legend-4, chartLeft+chartWidth+35, legend-4, color)
-		text(chartLeft+chartWidth+40, legend, "start", name)
+		at := float64(chartTop + 10 + 18*n)
+		line(chartLeft+chartWidth+15, at-4, chartLeft+chartWidth+35, at-4, color)
+		text(chartLeft+chartWidth+40, at, "start", name)
 	}
 	b.WriteString("</svg>\n")
 	_, err := io.WriteString(w, b.String())

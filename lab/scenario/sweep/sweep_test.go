@@ -372,6 +372,14 @@ func TestChart(t *testing.T) {
 			t.Errorf("the chart has no %s:\n%s", want, text)
 		}
 	}
+	long := summary("10", "0", "f1", 1, 0)
+	long.Algorithm = strings.Repeat("m", 50)
+	var wide bytes.Buffer
+	if err := sweep.Chart(&wide, axes, "f1", []sweep.Summary{long}); err != nil ||
+		!strings.HasPrefix(text, `<svg xmlns="http://www.w3.org/2000/svg" width="810"`) ||
+		!strings.Contains(wide.String(), `width="1048"`) { // 550 + 50 + 8 for each letter of the name
+		t.Errorf("the width does not follow the legend: %v\n%s", err, wide.String())
+	}
 	if strings.Count(text, "<circle") != 3 || strings.Contains(text, "NaN") {
 		t.Errorf("points of other measures, or without a value:\n%s", text)
 	}
