@@ -60,13 +60,13 @@ func Check(ctx context.Context, cfg *config.Config, deps Dependencies) (Checked,
 		err = errors.Join(err, fmt.Errorf("no epoch can be complete: there are no host agents (agents.address), and "+
 			"nothing is measured at switches: %w", errors.Join(unmeasured...)))
 	}
-	checked.Missing, checked.HostRoles = c.analysis.Missing(), c.HostRoles()
+	checked.Warnings, checked.HostRoles = append(c.analysis.Missing(), c.certs.Warnings()...), c.HostRoles()
 	return checked, errors.Join(err, c.Stop(context.WithoutCancel(ctx)))
 }
 
 // Checked is what Check found out.
 type Checked struct {
-	Missing   []string        // what plugins miss in the network
+	Warnings  []string        // what plugins miss in the network, and certificates that are not used or not valid
 	HostRoles []string        // roles of host agents for which plugins have settings
 	Programs  []*p4rt.Program // programs of devices from files, each once; nil if a device has a fault
 }

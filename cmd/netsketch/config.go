@@ -130,7 +130,8 @@ func (o configCheck) run(ctx context.Context, warn io.Writer, path string) (stri
 		}
 		return "", err
 	}
-	if err := all.Check(c.Outputs); err != nil {
+	warnings, err := all.Check(c.Outputs)
+	if err != nil {
 		return "", err
 	}
 	if len(c.Devices) == 0 {
@@ -142,13 +143,12 @@ func (o configCheck) run(ctx context.Context, warn io.Writer, path string) (stri
 			"{type: gnmi, address: 127.0.0.1:9339}\n", path)
 	}
 	if !o.fileOnly {
-		var checked collector.Checked
-		checked, err = collector.Check(ctx, c, collector.Dependencies{Programs: scenario.Programs, Version: version})
+		checked, found := collector.Check(ctx, c, collector.Dependencies{Programs: scenario.Programs, Version: version})
 		for _, p := range checked.Programs {
-			err = errors.Join(err, trial.Check(p))
+			found = errors.Join(found, trial.Check(p))
 		}
-		err = inFile(path, err)
-		for _, m := range checked.Missing {
+		err = inFile(path, found)
+		for _, m := range append(warnings, checked.Warnings...) {
 			fmt.Fprintf(warn, "%s: warning: %s\n", path, m)
 		}
 	}

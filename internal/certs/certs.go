@@ -70,6 +70,7 @@ type Store struct {
 	uses   map[string][]Use // uses by declarer
 	sets   map[source]*set
 	logged map[string]expiry // expiry that was logged last, by file
+	warned map[string]bool   // texts of material.skipped that were logged
 }
 
 // source identifies a set: files are loaded once for all of their uses.
@@ -111,7 +112,7 @@ func New(o Options) *Store {
 		o.Interval = DefaultInterval
 	}
 	return &Store{opts: o, stop: make(chan struct{}), uses: map[string][]Use{}, sets: map[source]*set{},
-		logged: map[string]expiry{}}
+		logged: map[string]expiry{}, warned: map[string]bool{}}
 }
 
 // Start follows changes of the files until Stop.
@@ -213,6 +214,10 @@ func (s *Store) add(src source) (*set, error) {
 func (s *Store) use(x *set, m *material) {
 	x.current.Store(m)
 	for _, text := range m.skipped {
+		if s.warned[text] { // of another source with the file
+			continue
+		}
+		s.warned[text] = true
 		s.opts.Logger.Warn("certificates that cannot be read are not used", "file", text)
 	}
 }
@@ -334,6 +339,26 @@ func (s *Store) States() []State {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.states()
+}
+
+// Warnings says which certificates cannot be read, and which own ones are not valid now, whether
+// their uses are declared or not.
+func (s *Store) Warnings() (out []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, x := range s.sets {
+		m := x.current.Load()
+		for _, text := range m.skipped {
+			out = append(out, "certificates that cannot be read are not used: "+text)
+		}
+		for _, f := range m.files {
+			if f.leaf != nil && statusOf(f.leaf, s.opts.Now()).invalid() {
+				out = append(out, f.period())
+			}
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
 }
 
 func (s *Store) states() []State {

@@ -443,6 +443,9 @@ func TestUnreadableCertificates(t *testing.T) {
 		!strings.Contains(log, "1 of 2; the first: certificate 1: x509: negative serial number") {
 		t.Errorf("log %s", log)
 	}
+	if w := p.store.Warnings(); len(w) != 1 || !strings.Contains(w[0], "servers-ca.pem: 1 of 2; the first: ") {
+		t.Errorf("warnings %q", w)
+	}
 	if err := os.WriteFile(ca+".bad", negative, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -526,6 +529,7 @@ func TestOddChains(t *testing.T) {
 		"the key":                   {key + leaf, leaf + key, "", ""},
 		"twice":                     {leaf + leaf, key, "", ""},
 		"expired":                   {leaf + string(expired), key, "", ""},
+		"the own one last":          {string(expired) + leaf, key, "", "CN=server, number 2 in the file; put it first"},
 		"CRLF":                      {strings.ReplaceAll(leaf, "\n", "\r\n"), strings.ReplaceAll(key, "\n", "\r\n"), "", ""},
 		"DER":                       {string(block.Bytes), key, "", "a file in DER must be converted"},
 		"only an empty block":       {empty, key, "", "certificate 1: x509: malformed"},

@@ -67,6 +67,11 @@ func load(src source) (*material, error) {
 		if err != nil && encrypted.Match(key) {
 			err = errors.New("the key is encrypted; expected one without a passphrase")
 		}
+		for i, c := range chain[1:] {
+			if _, other := tls.X509KeyPair(encode(chain[i+1:i+2]), key); err != nil && other == nil {
+				err = fmt.Errorf("the key is that of the certificate of %s, number %d in the file; put it first", c.Subject, i+2)
+			}
+		}
 		if err != nil {
 			if len(m.skipped) > 0 {
 				err = fmt.Errorf("%w; certificates that cannot be read are not used: %s", err, strings.Join(m.skipped, ", "))
@@ -137,11 +142,16 @@ var beginning = regexp.MustCompile(`-----BEGIN (TRUSTED |X509 )?CERTIFICATE-----
 func (m *material) worseThan(other *material, now time.Time) error {
 	for i, f := range m.files {
 		if f.leaf != nil && statusOf(f.leaf, now).invalid() && !statusOf(other.files[i].leaf, now).invalid() {
-			return fmt.Errorf("tls: cert-file %s: the certificate of %s is valid from %s to %s", f.name, f.leaf.Subject,
-				f.leaf.NotBefore.UTC().Format(time.RFC3339), f.leaf.NotAfter.UTC().Format(time.RFC3339))
+			return errors.New("tls: " + f.period())
 		}
 	}
 	return nil
+}
+
+// period says when the own certificate of a file is valid.
+func (f file) period() string {
+	return fmt.Sprintf("cert-file %s: the certificate of %s is valid from %s to %s", f.name, f.leaf.Subject,
+		f.leaf.NotBefore.UTC().Format(time.RFC3339), f.leaf.NotAfter.UTC().Format(time.RFC3339))
 }
 
 // parse returns the certificates of a PEM file, at least one. It skips certificates that cannot be

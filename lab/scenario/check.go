@@ -139,7 +139,7 @@ func (s *Scenario) checkNetwork(ctx context.Context, directory string) (missing 
 		}
 		names = append(names, name)
 	}
-	return checked.Missing, s.checkRoles(names, checked.HostRoles)
+	return checked.Warnings, s.checkRoles(names, checked.HostRoles)
 }
 
 // runnable returns why an agent's program cannot be run.

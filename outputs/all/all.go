@@ -87,10 +87,12 @@ type Set struct {
 	outputs []outputs.Output
 }
 
-// Check reports all errors in the settings of outputs, and starts nothing.
-func Check(list []config.Output) error {
-	_, err := build(list, unbound{}, slog.New(slog.DiscardHandler))
-	return err
+// Check reports all errors in the settings of outputs, and starts nothing. Warnings are about their
+// certificates.
+func Check(list []config.Output) (warnings []string, err error) {
+	c := unbound{store: certs.New(certs.Options{})}
+	_, err = build(list, c, slog.New(slog.DiscardHandler))
+	return c.store.Warnings(), err
 }
 
 // Open makes the outputs of a collector. The error joins all errors in their settings.
@@ -109,10 +111,13 @@ func Open(list []config.Output, c Collector, logger *slog.Logger) (*Set, error) 
 }
 
 // unbound is a collector for outputs that are only checked.
-type unbound struct{ Collector }
+type unbound struct {
+	Collector
+	store *certs.Store
+}
 
 func (unbound) Schema() *yang.Schema         { return nil }
-func (u unbound) Certificates() *certs.Store { return certs.New(certs.Options{}) }
+func (u unbound) Certificates() *certs.Store { return u.store }
 
 func build(list []config.Output, c Collector, logger *slog.Logger) ([]outputs.Output, error) {
 	var outs []outputs.Output
