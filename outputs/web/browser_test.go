@@ -242,6 +242,8 @@ func TestBrowserPages(t *testing.T) {
 		}
 	}
 	b.do(chromedp.EmulateViewport(1280, 900))
+	b.page("plugin/univmon") // the list that it opens with has rows, unlike that of watched flows
+	b.until(`document.querySelector('[aria-pressed=true]')?.innerText === 'node-summary'`)
 	back := map[string]string{}
 	for _, theme := range []string{"light", "dark"} {
 		media := emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{

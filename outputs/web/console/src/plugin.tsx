@@ -84,7 +84,7 @@ export function Plugin({ name, list: wanted }: { name: string; list: string }) {
   const { schema, base } = useApp()
   const top = schema.children?.find((n) => n.name === name && n.plugin)
   const { lists, containers } = useMemo(() => (top ? tables(top) : { lists: [], containers: [] }), [top])
-  const list = lists.find((l) => l.path === wanted) ?? lists.find((l) => l.name === 'summary') ?? lists.find((l) => l.name === 'flow') ?? lists[0]
+  const list = lists.find((l) => l.path === wanted) ?? lists.find((l) => l.name === 'node-summary') ?? lists.find((l) => l.name === 'flow') ?? lists[0]
   const live = useLive(top ? { paths: [...(list ? [list.path] : []), ...containers.map((c) => c.path)] } : null)
   const rows = useRows(live, list?.path ?? '')
   const shown = useMemo(() => (list ? columnsOf(list) : []), [list])
