@@ -8,13 +8,16 @@ import (
 	"path/filepath"
 	"reflect"
 	"regexp"
+	"strings"
 	"testing"
 )
 
 var (
-	run = regexp.MustCompile(`\bcommit [0-9a-f]{7,}(-dirty)?, \d{4}-\d\d-\d\d`)
+	run = regexp.MustCompile(`\bcommit [0-9a-f]{7,}(-dirty)?,\s+\d{4}-\d\d-\d\d`)
 	// written is a part of a page that a suite writes from a run.
 	written = regexp.MustCompile("(?s)<!-- (?:[a-z]+: written by|`make findings`).*?<!-- end -->")
+	// suite is a command whose figures people copy into a page.
+	suite = regexp.MustCompile("`make (cost|scale|soak-cluster|netns-harm|console-check)[`\" ]")
 )
 
 func TestCSV(t *testing.T) {
@@ -32,10 +35,10 @@ func TestCSV(t *testing.T) {
 	}
 }
 
-// TestRecorded: all rows in docs, and the parts of pages that suites write, name the commit and the
-// day of their run.
+// TestRecorded: all rows in docs, the parts of pages that suites write, and the sections with
+// tables of suites name the commit and the day of their run.
 func TestRecorded(t *testing.T) {
-	rows, parts := 0, 0
+	rows, parts, sections := 0, 0, 0
 	for _, pattern := range []string{"../../docs/*/*.csv", "../../docs/*.md", "../../docs/*/*.md"} {
 		files, err := filepath.Glob(pattern)
 		if err != nil {
@@ -53,6 +56,14 @@ func TestRecorded(t *testing.T) {
 					t.Errorf("%s does not begin with commit and day of its run", name)
 				}
 			}
+			for section := range bytes.SplitSeq(text, []byte("\n## ")) {
+				if strings.Contains(name, "/evidence/") && suite.Match(section) && bytes.Contains(section, []byte("\n|---")) {
+					sections++
+					if !run.Match(section) {
+						t.Errorf("%s: a table of %s lacks commit and day of its run", name, suite.Find(section))
+					}
+				}
+			}
 			for _, part := range written.FindAll(text, -1) {
 				parts++
 				if !run.Match(part) {
@@ -61,7 +72,7 @@ func TestRecorded(t *testing.T) {
 			}
 		}
 	}
-	if rows < 10 || parts < 3 {
-		t.Errorf("%d files of rows and %d written parts of pages", rows, parts)
+	if rows < 10 || parts < 3 || sections < 5 {
+		t.Errorf("%d files of rows, %d written parts and %d sections of pages", rows, parts, sections)
 	}
 }
