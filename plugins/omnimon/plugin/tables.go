@@ -351,7 +351,9 @@ func (r *run) flowTable(flows []*published) (*table.Table, error) {
 	for _, f := range flows {
 		appendFlow(keys, f)
 		source.Append(r.hosts[f.Source].name)
-		destination.Append(r.hosts[f.Destination].name)
+		if f.Destination >= 0 { // else no host has the address
+			destination.AppendSome(r.hosts[f.Destination].name)
+		}
 		text = r.network.describe(f.Path, text[:0])
 		path.AppendBytes(text)
 		packets, size := volume(&f.Flow)
