@@ -112,6 +112,7 @@ func TestQuestions(t *testing.T) {
 						t.Errorf("%s: %d values are compared, want %d", q.gnmi, n, a.least)
 					}
 				}
+				p.panels(plugin)
 				if state, config := p.get(plugin, gnmi.GetRequest_STATE), p.get(plugin, gnmi.GetRequest_CONFIG); state == 0 ||
 					config > 0 {
 					t.Errorf("gNMI returns %d updates of state and %d of configuration", state, config)
