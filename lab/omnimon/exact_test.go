@@ -30,11 +30,16 @@ const (
 	switches              = leaves + spines
 	slots, perFlow        = 256, 2
 	values                = int(wire.FirstExtreme)
-	length                = 100 // ms an epoch, as all times below
+	modelWords            = values + 2 // of a slot of a model
+	length                = 100        // ms an epoch, as all times below
 	duration              = 3000
 )
 
-var layout = header.Layout{EtherType: header.DefaultEtherType, Slots: perFlow}
+// layout is the header of the compiled program, withExtremes that of models.
+var (
+	layout       = header.Layout{EtherType: header.DefaultEtherType, Slots: perFlow}
+	withExtremes = header.Layout{EtherType: header.DefaultEtherType, Slots: perFlow, Differences: modelWords - values}
+)
 
 // links are numbered by their ends: nodes are hosts, then switches.
 var (
@@ -86,8 +91,10 @@ type network interface {
 	receive(sw int, f *packet.Frame, link, next int, lose bool)
 	// collect fills in what the switches counted in an epoch, and clears it.
 	collect(e uint64, in *analysis.Epoch)
-	// values is the count of statistics of a slot, the first of wire.Values.
+	// values is the count of statistics of a slot, the first of wire.Values; the maximum and minimum
+	// of lengths follow if extremes is set.
 	values() int
+	extremes() bool
 }
 
 func route(source int, k *flow.Key) (int, *analysis.Path) {
@@ -112,7 +119,7 @@ type model struct {
 func newModel() *model {
 	m := &model{}
 	for i := range m.slots {
-		m.slots[i] = make([]int64, slots*values)
+		m.slots[i] = make([]int64, slots*modelWords)
 		m.arrived[i], m.departed[i] = make([]int64, len(links)), make([]int64, len(links))
 	}
 	return m
@@ -132,7 +139,8 @@ func newModels(t *testing.T) *models {
 	return n
 }
 
-func (n *models) values() int { return values }
+func (n *models) values() int    { return values }
+func (n *models) extremes() bool { return true }
 
 func (n *models) receive(sw int, f *packet.Frame, link, next int, lose bool) {
 	m := n.switches[sw]
@@ -162,19 +170,22 @@ func (m *model) receive(t *testing.T, f *packet.Frame, link int) (group int) {
 		t.Fatal(err)
 	}
 	var h header.Header
-	if err := layout.Peek(f.Bytes(), l, &h); err != nil {
+	if err := withExtremes.Peek(f.Bytes(), l, &h); err != nil {
 		t.Fatal(err)
 	}
 	var ip packet.IP
-	if err := ip.Parse(h.Next, f.Bytes()[l.TypeAt+2+layout.Size():]); err != nil {
+	if err := ip.Parse(h.Next, f.Bytes()[l.TypeAt+2+withExtremes.Size():]); err != nil {
 		t.Fatal(err)
 	}
 	group = int(h.Epoch % 4)
 	m.arrived[group][link]++
-	at := int(h.Slots[int(h.Hops)%perFlow]) * values
+	at := int(h.Slots[int(h.Hops)%perFlow]) * modelWords
 	v := valuesOf(&ip)
 	for i := range values {
 		m.slots[group][at+i] += v[i]
+	}
+	for i := range modelWords - values {
+		m.slots[group][at+values+i] += int64(h.Differences[i])
 	}
 	f.Bytes()[l.TypeAt+2+5]++ // hops
 	return group
@@ -195,6 +206,17 @@ func valuesOf(ip *packet.IP) (v wire.Values) {
 	one(wire.FinRst, end)
 	one(wire.Bare, ip.Length == 40)
 	return v
+}
+
+// raise adds what a packet adds to the maximum and minimum of a flow's lengths.
+func raise(sent, v *wire.Values) {
+	longest, shortest := sent[wire.FirstExtreme], sent[wire.FirstExtreme+1]
+	if sent[wire.Packets] == 0 {
+		shortest = v[wire.Bytes]
+		v[wire.FirstExtreme+1] = shortest
+	}
+	v[wire.FirstExtreme] = max(v[wire.Bytes]-longest, 0)
+	v[wire.FirstExtreme+1] += min(v[wire.Bytes]-shortest, 0)
 }
 
 // record is the ground truth of one flow in one epoch.
@@ -293,9 +315,13 @@ func (w *world) run() {
 		leaf := hosts + h/(hosts/leaves)
 		up, down = append(up, int32(linkIDs[[2]int{h, leaf}])), append(down, int32(linkIDs[[2]int{leaf, h}]))
 	}
+	var extremes []wire.Extreme
+	if w.net.extremes() {
+		extremes = []wire.Extreme{{Field: wire.FieldLength}, {Field: wire.FieldLength, Min: true}}
+	}
 	w.analyzer, err = analysis.New(analysis.Network{Hosts: hosts, Switches: switches, Arrays: switches, Links: links,
 		Uplinks: up, Downlinks: down, SwitchOf: []int32{0, 1, 2, 3}, Flows: 1024, Slots: slots,
-		SlotsPerFlow: perFlow, Values: w.net.values(), Bits: 32, Route: route})
+		SlotsPerFlow: perFlow, Values: w.net.values(), Extremes: len(extremes), Bits: 32, Route: route})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -303,7 +329,7 @@ func (w *world) run() {
 		w.skew = append(w.skew, w.random.IntN(1000))
 		c := epoch.NewClock(length*time.Millisecond, 10)
 		s := wire.Settings{EtherType: layout.EtherType, Slots: slots, SlotsPerFlow: perFlow, Shares: 8, Host: h, Flows: 1024,
-			IngressSlots: 1 << 16, IdleEpochs: 8}
+			IngressSlots: 1 << 16, IdleEpochs: 8, Extremes: extremes}
 		for i := range byte(hosts) {
 			s.Hosts = append(s.Hosts, []netip.Addr{netip.AddrFrom4([4]byte{10, 0, 0, i + 1})})
 		}
@@ -366,6 +392,9 @@ func (w *world) send(h int) {
 		w.truth[at] = rec
 	}
 	v := valuesOf(&ip)
+	if w.net.extremes() {
+		raise(&rec.sent, &v)
+	}
 	rec.sent.Add(&v)
 	w.forward(f, h, append(path, to), 0, rec, v)
 	if w.now < duration {

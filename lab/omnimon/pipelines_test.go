@@ -194,7 +194,8 @@ func routes(sw int) (out []p4rt.Entry) {
 	return out
 }
 
-func (p *pipelines) values() int { return statistics }
+func (p *pipelines) values() int    { return statistics }
+func (p *pipelines) extremes() bool { return false }
 
 // receive lets the switch lose a packet by a TTL that ends there.
 func (p *pipelines) receive(sw int, f *packet.Frame, link, next int, lose bool) {

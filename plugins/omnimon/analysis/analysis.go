@@ -75,8 +75,9 @@ type Network struct {
 	Flows int
 	// Slots of an array per epoch, and slots per flow.
 	Slots, SlotsPerFlow int
-	// Values is the count of statistics that switches record, the first ones of wire.Values.
-	Values int
+	// Values is the count of statistics that switches record, the first ones of wire.Values. A slot
+	// has the sums of their values, then the sums of the differences of Extremes maxima and minima.
+	Values, Extremes int
 	// Bits is the width of the switches' counters. A slot must lose less than 2^(Bits-1) of any
 	// statistic in an epoch.
 	Bits int
@@ -88,6 +89,17 @@ type Network struct {
 	HostNames []string
 }
 
+// words is the count of numbers in a slot.
+func (n *Network) words() int { return n.Values + n.Extremes }
+
+// statistic is the statistic of a number in a slot.
+func (n *Network) statistic(word int) wire.Statistic {
+	if word < n.Values {
+		return wire.Statistic(word)
+	}
+	return wire.FirstExtreme + wire.Statistic(word-n.Values)
+}
+
 // Epoch has the counts of hosts and switches in one epoch.
 type Epoch struct {
 	Number uint64
@@ -96,7 +108,7 @@ type Epoch struct {
 	// Refused are by host packets of this epoch that it may have received and refused to count in an
 	// earlier one. They are optional.
 	Refused []uint64
-	// Recorded are the slots by array, Values numbers for each slot; nil: missing.
+	// Recorded are the slots by array, Values and Extremes numbers for each slot; nil: missing.
 	Recorded [][]int64
 	// Arrived and Departed count the packets with a header that switches received and sent, by link;
 	// -1: not counted. They are optional.
@@ -127,8 +139,10 @@ type worker struct {
 // New returns an analyzer that uses all processors.
 func New(net Network) (*Analyzer, error) {
 	switch {
-	case net.Values < 1 || net.Values > int(wire.Statistics):
-		return nil, fmt.Errorf("%d statistics: 1 to %d are possible", net.Values, wire.Statistics)
+	case net.Values < 1 || net.Values > int(wire.FirstExtreme):
+		return nil, fmt.Errorf("%d statistics: 1 to %d are possible", net.Values, wire.FirstExtreme)
+	case net.Extremes < 0 || net.Extremes > wire.MaxExtremes:
+		return nil, fmt.Errorf("%d maxima and minima: at most %d are possible", net.Extremes, wire.MaxExtremes)
 	case net.Bits < 8 || net.Bits > 64:
 		return nil, fmt.Errorf("counters of %d bits: 8 to 64 are possible", net.Bits)
 	case net.Hosts > 1<<16:
@@ -148,7 +162,7 @@ func New(net Network) (*Analyzer, error) {
 	for i := range a.workers {
 		w := &a.workers[i]
 		w.number = i
-		w.expected = make([]int64, net.Arrays*net.Slots*net.Values)
+		w.expected = make([]int64, net.Arrays*net.Slots*net.words())
 		w.sent, w.received = make([]int64, len(net.Links)), make([]int64, len(net.Links))
 		w.arrived = make([]int, net.Hosts)
 	}
@@ -528,7 +542,7 @@ func (a *Analyzer) arrived(reports [][]byte, host int, row *wire.EgressRow, dest
 
 // add adds the values of a flow to the slot of each switch on its path.
 func (a *Analyzer) add(w *worker, path *Path, slots *[4]uint16, v *wire.Values) {
-	n := a.net.Values
+	n := a.net.words()
 	counted := 0
 	for i := range path.Hops {
 		array := path.Hops[i].Array
@@ -539,14 +553,14 @@ func (a *Analyzer) add(w *worker, path *Path, slots *[4]uint16, v *wire.Values) 
 		counted++
 		cell := w.expected[at : at+n]
 		for j := range cell {
-			cell[j] += v[j]
+			cell[j] += v[a.net.statistic(j)]
 		}
 	}
 }
 
 // cell is the position of a slot's first value.
 func (a *Analyzer) cell(array int32, slot uint16) int {
-	return (int(array)*a.net.Slots + int(slot)) * a.net.Values
+	return (int(array)*a.net.Slots + int(slot)) * a.net.words()
 }
 
 // Flow is one flow in an epoch.
@@ -648,6 +662,18 @@ func (f *LossyFlow) At(hop int) (v wire.Values, exact bool) {
 		v.Sub(&f.Losses[i].Values)
 	}
 	return v, true
+}
+
+// Extreme returns maximum or minimum number i of the packets that arrived at hop number hop. ok is
+// false if it is not known: a packet that raised the maximum, or lowered the minimum, was lost
+// before, or its loss is not determined.
+func (f *LossyFlow) Extreme(i int, minimum bool, hop int) (v int64, ok bool) {
+	at, exact := f.At(hop)
+	s := wire.FirstExtreme + wire.Statistic(i)
+	// Lost differences of a maximum are not negative. Those of a minimum add up to zero only if there
+	// are none, or if the minimum fell to zero.
+	v = f.Sent[s]
+	return v, exact && at[wire.Packets] > 0 && at[s] == v && (v != 0 || !minimum)
 }
 
 // Path returns the path of the flow in a row of a host's report if paths are sought, otherwise

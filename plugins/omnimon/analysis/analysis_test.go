@@ -520,7 +520,7 @@ func TestAnyFailures(t *testing.T) {
 		r := rand.New(rand.NewPCG(seed, 77))
 		tp := simulation.FatTree(4)
 		settings := simulation.Settings{Flows: 200 + r.IntN(800), Slots: 16 << r.IntN(7), Mean: 4, Counters: r.IntN(4) > 0,
-			Seed: seed, PerPort: r.IntN(2) == 0}
+			Seed: seed, PerPort: r.IntN(2) == 0, Extremes: int(seed % 5)}
 		if rate := r.Float64() * 0.03; r.IntN(3) > 0 {
 			settings.Drop = func(_ int, _ *simulation.Flow, _ float64, r *rand.Rand) bool { return r.Float64() < rate }
 		} else {
@@ -577,8 +577,59 @@ func TestAnyFailures(t *testing.T) {
 	t.Logf("%d flows are exact, %d are not", exact, bounded)
 }
 
+// TestExtremes: the lost differences of maxima and minima are found as other values are (paper,
+// appendix E), and a maximum or minimum at a switch is that of the packets that arrived there.
+func TestExtremes(t *testing.T) {
+	for seed := range uint64(6) {
+		tp := simulation.FatTree(4)
+		settings := simulation.Settings{Flows: 3000, Slots: 1024, Mean: 8, Counters: true, Seed: seed, Extremes: 4}
+		lossy := rand.New(rand.NewPCG(seed, 6)).Perm(tp.Switches)[:3]
+		settings.Drop = func(element int, _ *simulation.Flow, _ float64, r *rand.Rand) bool {
+			return slices.Contains(lossy, element) && r.Float64() < 0.1
+		}
+		sim := simulation.Run(tp, settings)
+		result := analyze(t, sim)
+		if err := sim.Contains(result); err != nil {
+			t.Fatalf("seed %d: %v", seed, err)
+		}
+		var parts, known, places, found, raised int
+		for i := range result.Lossy {
+			f := &result.Lossy[i]
+			want := sim.Route(&f.Key)
+			for n, l := range f.Losses {
+				if lost := want.Lost[n]; lost[wire.Packets] > 0 && lost != f.Lost {
+					parts++
+					if l.Exact {
+						known++
+					}
+				}
+			}
+			for hop, arrived := range want.Arrived {
+				for e := range settings.Extremes {
+					v, ok := f.Extreme(e, e%2 > 0, hop)
+					switch {
+					case ok && (arrived == nil || arrived[e] != v):
+						t.Fatalf("seed %d: extreme %d of %v at hop %d is %d, want %v", seed, e, f.Key, hop, v, arrived)
+					case ok:
+						found++
+					case arrived != nil && arrived[e] != f.Sent[wire.FirstExtreme+wire.Statistic(e)]:
+						raised++ // the packet with the extreme was lost
+					}
+					places++
+				}
+			}
+		}
+		t.Logf("seed %d: %d of %d losses of a part, %d of %d extremes are known, %d lost", seed, known, parts, found, places,
+			raised)
+		if parts < 20 || known*100 < parts*90 || found*100 < places*45 || raised == 0 {
+			t.Errorf("seed %d: too few are known", seed)
+		}
+	}
+}
+
 func TestNewRefusesBadNetworks(t *testing.T) {
 	for want, net := range map[string]analysis.Network{"0 statistics": {Bits: 32},
+		"5 maxima": {Values: 8, Extremes: 5, Bits: 32}, "9 statistics": {Values: 9, Bits: 32},
 		"counters of 4 bits": {Values: 8, Bits: 4}, "70000 hosts": {Values: 8, Bits: 32, Hosts: 70_000}} {
 		if _, err := analysis.New(net); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want an error with %q", err, want)

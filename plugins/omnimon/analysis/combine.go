@@ -89,7 +89,7 @@ func (in *inference) combine(r *Result, unknowns []int32, sys *linear.System) {
 				continue
 			}
 			width[at] = w
-			if !s.begin(in, sys, slots[at], in.deficits[at:at+min(in.net.Values, int(wire.FirstExtreme))]) {
+			if !s.begin(in, sys, slots[at], in.deficits[at:at+in.net.Values]) {
 				continue
 			}
 			s.next(0)

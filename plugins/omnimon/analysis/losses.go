@@ -82,7 +82,7 @@ func (a *Analyzer) merge(r *Result, e *Epoch) *inference {
 			in.unknown = true
 		}
 	}
-	size := a.net.Slots * a.net.Values
+	size := a.net.Slots * a.net.words()
 	a.parallel(a.net.Arrays, func(_ *worker, array int) {
 		if array >= len(e.Recorded) || len(e.Recorded[array]) != size {
 			return
@@ -185,7 +185,7 @@ func (in *inference) infer(r *Result, e *Epoch) {
 	}
 	r.Unknown = in.unknown
 	unknowns, flowOf := in.unknowns()
-	packets := in.solve(r, wire.Packets, unknowns, flowOf, nil)
+	packets := in.solve(r, int(wire.Packets), unknowns, flowOf, nil)
 	if !slices.Equal(packets.Low, packets.High) && len(r.Contradictions) == 0 && !in.unknown {
 		in.combine(r, unknowns, packets)
 	}
@@ -240,7 +240,7 @@ func (in *inference) fromUnknown(r *Result, element int) bool {
 // equations from then on: check returns true if there are new ones. Where a slot counted more
 // packets than hosts sent, flows that no report has may have passed any slot.
 func (in *inference) check(r *Result) (again bool) {
-	size := in.net.Slots * in.net.Values
+	size, words := in.net.Slots*in.net.words(), in.net.words()
 	lost, most := map[int]int64{}, make([]int64, len(in.total)) // at most, by slot and element
 	for _, f := range in.flows {
 		in.slots(f, func(_, at, _ int) { lost[at] += f.Lost[wire.Packets] })
@@ -257,10 +257,10 @@ func (in *inference) check(r *Result) (again bool) {
 	unknown := in.unknown
 	for array, present := range in.present {
 		more, less := 0, 0
-		for i := 0; present && i < size; i += in.net.Values {
+		for i := 0; present && i < size; i += words {
 			d := in.deficits[array*size+i]
 			switch {
-			case d == 0 || in.leftOut[i/in.net.Values]:
+			case d == 0 || in.leftOut[i/words]:
 			case d < 0 && !unknown:
 				more++
 			case d > 0 && d > lost[array*size+i]:
@@ -353,7 +353,7 @@ func (in *inference) slots(flow *LossyFlow, f func(hop, at, slot int)) {
 		}
 		slot := int(flow.Slots[counted%in.net.SlotsPerFlow])
 		counted++
-		f(hop, (int(h.Array)*in.net.Slots+slot)*in.net.Values, slot)
+		f(hop, (int(h.Array)*in.net.Slots+slot)*in.net.words(), slot)
 	}
 }
 
@@ -363,16 +363,28 @@ type slot struct {
 	lost           int64
 }
 
-// solve solves the equations of one statistic. fixed narrows the bounds of unknowns at the start.
-func (in *inference) solve(r *Result, s wire.Statistic, unknowns, flowOf []int32,
-	fixed func(unknown int32, lost int64) (low, high int64)) *linear.System {
+// reach is the longest distance from zero of the difference of a maximum or minimum in one packet.
+const reach = 1 << 17
+
+// solve solves the equations of the statistic of a number in slots. bounds returns the bounds of an
+// unknown at the start; without it they are 0 and what the flow lost.
+func (in *inference) solve(r *Result, word int, unknowns, flowOf []int32,
+	bounds func(unknown int32, lost int64) (low, high int64)) *linear.System {
+	s := in.net.statistic(word)
 	sys := &linear.System{Low: make([]int64, len(flowOf)), High: make([]int64, len(flowOf))}
+	low, high := make([]int64, len(flowOf)), make([]int64, len(flowOf)) // at the start
 	for u, i := range flowOf {
 		lost := in.flows[i].Lost[s]
-		sys.High[u] = lost
-		if fixed != nil {
-			sys.Low[u], sys.High[u] = fixed(int32(u), lost)
+		if high[u] = lost; bounds != nil {
+			low[u], high[u] = bounds(int32(u), lost)
 		}
+		sys.High[u] = high[u] - low[u] // a system has no negative unknowns, so they count from low
+	}
+	from := func(unknowns []int32) (sum int64) {
+		for _, u := range unknowns {
+			sum += low[u]
+		}
+		return sum
 	}
 	slots, elements := map[int]*slot{}, make([][]int32, len(in.total))
 	var order []int
@@ -400,17 +412,18 @@ func (in *inference) solve(r *Result, s wire.Statistic, unknowns, flowOf []int32
 			arrived := &sys.High[unknowns[f.first+n-1]]
 			*arrived = min(*arrived, int64(min(r.uncounted[f.Destination], 1<<40)))
 		}
-		sys.Add(all, f.Lost[s])
+		sys.Add(all, f.Lost[s]-from(all))
 	}
 	for _, at := range order {
-		x, deficit := slots[at], in.deficits[at+int(s)]
-		if in.unknown {
-			sys.Bound(x.before, max(deficit, 0), linear.Unlimited)
-			sys.Bound(x.behind, 0, x.lost-deficit)
-			continue
+		x, deficit := slots[at], in.deficits[at+word]
+		if !in.unknown {
+			sys.Add(x.before, deficit-from(x.before))
+			rest := x.lost - deficit - from(x.behind)
+			sys.Bound(x.behind, rest, rest)
+		} else if s < wire.FirstExtreme { // differences of unknown flows have any sign
+			sys.Bound(x.before, max(deficit, 0)-from(x.before), linear.Unlimited)
+			sys.Bound(x.behind, -from(x.behind), x.lost-deficit-from(x.behind))
 		}
-		sys.Add(x.before, deficit)
-		sys.Bound(x.behind, x.lost-deficit, x.lost-deficit)
 	}
 	for element, all := range elements {
 		switch total := in.total[element].packets; {
@@ -423,9 +436,12 @@ func (in *inference) solve(r *Result, s wire.Statistic, unknowns, flowOf []int32
 	}
 	if bad := sys.Solve(); len(bad) > 0 {
 		r.contradict("%d equations of lost %v contradict each other", len(bad), s)
-		for u, i := range flowOf {
-			sys.Low[u], sys.High[u] = 0, in.flows[i].Lost[s]
-		}
+		sys.Low, sys.High = low, high
+		return sys
+	}
+	for u := range flowOf {
+		sys.Low[u] += low[u]
+		sys.High[u] += low[u]
 	}
 	return sys
 }
@@ -451,16 +467,20 @@ func (in *inference) values(r *Result, unknowns, flowOf []int32, packets *linear
 			open = true
 		}
 	}
-	systems := make([]*linear.System, wire.FirstExtreme)
+	systems := make([]*linear.System, wire.Statistics)
 	if open {
 		systems[wire.Packets] = packets
-		for s := wire.Bytes; s < wire.FirstExtreme && int(s) < in.net.Values; s++ {
-			systems[s] = in.solve(r, s, unknowns, flowOf, func(u int32, lost int64) (low, high int64) {
+		for word := 1; word < in.net.words(); word++ {
+			s := in.net.statistic(word)
+			systems[s] = in.solve(r, word, unknowns, flowOf, func(u int32, lost int64) (low, high int64) {
 				switch {
 				case packets.High[u] == 0:
 					return 0, 0
 				case packets.Low[u] == in.flows[flowOf[u]].Lost[wire.Packets]:
 					return lost, lost
+				case s >= wire.FirstExtreme:
+					most := min(packets.High[u], 1<<32) * reach
+					return -most, most
 				}
 				return 0, lost
 			})
@@ -475,8 +495,7 @@ func (in *inference) values(r *Result, unknowns, flowOf []int32, packets *linear
 			case l.Packets.Low == f.Lost[wire.Packets]:
 				l.Values, l.Exact = f.Lost, true
 			case l.Packets.Exact():
-				// The differences of extremes have a sign, so no bounds hold for them.
-				l.Exact = !slices.ContainsFunc(f.Lost[wire.FirstExtreme:], func(v int64) bool { return v != 0 })
+				l.Exact = true
 				for s, sys := range systems {
 					if sys == nil {
 						l.Exact = l.Exact && f.Lost[s] == 0

@@ -64,7 +64,7 @@ func (a *Analyzer) search(reports [][]byte, recorded [][]int64) (paths [][]*Path
 	a.parallel(len(reports), func(_ *worker, host int) { flows[host] = a.seek(reports, host) })
 	s := &seeker{net: &a.net, distances: a.distances, left: make([][]int64, a.net.Arrays)}
 	for array := range s.left {
-		if array < len(recorded) && len(recorded[array]) == a.net.Slots*a.net.Values {
+		if array < len(recorded) && len(recorded[array]) == a.net.Slots*a.net.words() {
 			s.left[array] = slices.Clone(recorded[array])
 		}
 	}
@@ -196,7 +196,7 @@ func (s *seeker) whole(f *sought, path *Path) bool {
 // cell returns the position of a flow's slot in an array of a switch, given the number of switches
 // that counted the packet before.
 func (s *seeker) cell(f *sought, counted int) int {
-	return int(f.slots[counted%s.net.SlotsPerFlow]) * s.net.Values
+	return int(f.slots[counted%s.net.SlotsPerFlow]) * s.net.words()
 }
 
 // shows reports whether a slot may have counted a part of the flow that takes another path.

@@ -383,11 +383,12 @@ func (r *run) readSwitch(s *swtch, state *switchState) {
 		return
 	}
 	for a := range c.arrays {
-		recorded := make([]int64, r.slots*statistics)
+		words := statistics + len(r.config.Extremes)
+		recorded := make([]int64, r.slots*words)
 		at := a * c.slots * c.words
 		for slot := range r.slots {
-			for j, v := range cells[at+slot*c.words : at+slot*c.words+statistics] {
-				recorded[slot*statistics+j] = int64(v)
+			for j, v := range cells[at+slot*c.words : at+slot*c.words+words] {
+				recorded[slot*words+j] = int64(v)
 			}
 		}
 		r.input.Recorded[int(s.array)+a] = recorded

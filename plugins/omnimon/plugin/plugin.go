@@ -222,7 +222,7 @@ func newSetup(c *Configuration, model *sdk.Network, state *saved, epochLength ti
 		return s, nil
 	}
 	net := s.network.model(c.SinglePath)
-	net.Flows, net.Slots, net.SlotsPerFlow = c.Flows, s.slots, c.SlotsPerFlow
+	net.Flows, net.Slots, net.SlotsPerFlow, net.Extremes = c.Flows, s.slots, c.SlotsPerFlow, len(c.Extremes)
 	var err error
 	if s.analyzer, err = analysis.New(net); err != nil {
 		return nil, err

@@ -170,6 +170,53 @@ func compare(t *testing.T, s *sim, out, settled *sdk.Results) {
 	compareLinkFlows(t, s, out, settled, true)
 }
 
+// TestExtremes: a maximum of a flow at a switch is that of the packets that arrived there, or absent
+// if a packet that raised it was lost before.
+func TestExtremes(t *testing.T) {
+	l := layoutOf(1)
+	h := sdktest.Start(t, New(), sdktest.Options{Network: simNetworkOf(l),
+		Config: `{"extremes": [{"field": "length"}], ` + allRows[1:]})
+	numbers := numbersOf(t, h.Settings())
+	random := rand.New(rand.NewPCG(8, 8))
+	s := newSimOf(t, l, 5, 200, func(e string) bool { return e == "spine1" && random.IntN(8) == 0 })
+	s.flows[0].untagged.Packets = 1
+	out := h.Analyze(s.epoch(numbers))
+	for number := uint64(6); number < 10; number++ {
+		settled := h.Analyze(newSimOf(t, l, number, 0, never).epoch(numbers))
+		if sdktest.Rows(t, settled, settledList)[""]["last-epoch"] != s.number {
+			continue
+		}
+		absent := 0
+		flows, hops := rowsOf(t, out, settled, flowList), rowsOf(t, out, settled, hopList)
+		for i, f := range s.flows {
+			key := f.key.String()
+			want := any(uint64(f.sent[wire.FirstExtreme]))
+			if i == 0 {
+				want = nil // a packet without a header can be the longest
+			}
+			if row := flows[key]; row["max-length"] != want || row["min-length"] != nil {
+				t.Errorf("flow %s: %v, want %v", key, row, want)
+			}
+			for hop, longest := range f.longest {
+				row := hops[key+" "+f.elements[2*hop+1]]
+				switch v := row["max-length"]; {
+				case v == nil && i > 0 && (longest == f.sent[wire.FirstExtreme] && f.lost["spine1"] == 0):
+					t.Errorf("flow %s: %v, the longest packet has %d bytes", key, row, longest)
+				case v == nil:
+					absent++
+				case v != uint64(longest):
+					t.Errorf("flow %s: %v, the longest packet has %d bytes", key, row, longest)
+				}
+			}
+		}
+		if absent < 5 {
+			t.Errorf("%d flows lost a packet that raised the maximum, too few", absent)
+		}
+		return
+	}
+	t.Fatal("the epoch was not settled")
+}
+
 // compareLinkFlows compares the listed flows of each link with what each flow sent on it: bounds
 // contain the true number, never exceed what the switch in front of the link received, and rank the
 // flows. If all is determined, the largest flows are listed, and no other.
@@ -402,7 +449,7 @@ func TestInexact(t *testing.T) {
 		}, "COMPLETE", "switches counted packets of flows that no host reported", all, "spine1 INEXACT", "spine1"},
 		{"a slot that counted too little", func(e *sdk.Epoch) {
 			cells := slices.Clone(e.Device("spine1").Object("omnimon_counts").Uint32s())
-			cells[slices.IndexFunc(cells[:arrived], func(v uint32) bool { return v > 0 })/simWords*simWords]--
+			cells[slices.IndexFunc(cells[:layoutOf(0).arrived], func(v uint32) bool { return v > 0 })/simWords*simWords]--
 			e.Put("spine1", sdk.CellsOf("omnimon_counts", cells))
 		}, "COMPLETE", "", all, "spine1 INEXACT", "spine1"},
 		{"cells that are missing", func(e *sdk.Epoch) {

@@ -22,18 +22,27 @@ import (
 const (
 	simSlots = 256
 	simPorts = 8
-	simWords = statistics + 3 // two units, which all packets match, and one in egress
-	arrived  = simSlots * simWords
-	departed = arrived + simPorts
+	simUnits = 3 // two units, which all packets match, and one in egress
+	simWords = statistics + simUnits
 )
 
-func simNetwork() sdk.Network {
-	counts := sdk.Object{Name: "omnimon_counts", Cells: departed + simPorts, Width: 32, Banks: 4,
+// simLayout is the layout of a switch's register: numbers per slot, and the first counters of ports.
+type simLayout struct{ differences, words, arrived, departed, cells int }
+
+func layoutOf(differences int) simLayout {
+	words := simWords + differences
+	return simLayout{differences, words, simSlots * words, simSlots*words + simPorts, simSlots*words + 2*simPorts}
+}
+
+func simNetwork() sdk.Network { return simNetworkOf(layoutOf(0)) }
+
+func simNetworkOf(l simLayout) sdk.Network {
+	counts := sdk.Object{Name: "omnimon_counts", Cells: l.cells, Width: 32, Banks: 4,
 		Annotations: sdk.Annotations{annotation: {"part": "counts", "ethertype": "0x88b5", "arrays": "1", "slots": "256",
-			"slots_per_flow": "2", "differences": "0", "words": fmt.Sprint(simWords), "units": "2",
+			"slots_per_flow": "2", "differences": fmt.Sprint(l.differences), "words": fmt.Sprint(l.words), "units": "2",
 			"filters": "ingress.omnimon.unit%.filter", "queue_units": "1",
-			"queue_filters": "egress.omnimon.unit%.filter", "arrived": fmt.Sprint(arrived),
-			"departed": fmt.Sprint(departed), "ports": fmt.Sprint(simPorts)}}}
+			"queue_filters": "egress.omnimon.unit%.filter", "arrived": fmt.Sprint(l.arrived),
+			"departed": fmt.Sprint(l.departed), "ports": fmt.Sprint(simPorts)}}}
 	uncounted := sdk.Object{Name: "uncounted", Cells: 256, Width: 32, Banks: 4,
 		Annotations: sdk.Annotations{annotation: {"part": "uncounted", "no_header": "128", "bad_slot": "129"}}}
 	n := sdktest.LeafSpine("omnimon", simAddress)
@@ -54,6 +63,7 @@ type sim struct {
 	t      *testing.T
 	random *rand.Rand
 	number uint64
+	layout simLayout
 	cells  map[string][]uint32
 	flows  []*simFlow
 	drop   func(element string) bool
@@ -76,16 +86,23 @@ type simFlow struct {
 	lost           map[string]int64
 	elements       []string // link, switch, link, …
 	at             []wire.Values
-	waited         int64 // packets, at all switches
+	longest        []int64 // length of a packet that arrived, by switch on the path
+	waited         int64   // packets, at all switches
 	untagged       wire.Untagged
 	age            uint64
 }
 
 func newSim(t *testing.T, number uint64, flows int, drop func(element string) bool) *sim {
-	s := &sim{t: t, random: rand.New(rand.NewPCG(number, 3)), number: number, cells: map[string][]uint32{}, drop: drop,
-		lost: map[string]int64{}, waits: rand.New(rand.NewPCG(number, 4))}
+	return newSimOf(t, layoutOf(0), number, flows, drop)
+}
+
+// newSimOf returns traffic whose packets carry the difference of the maximum of lengths, if the layout
+// has one.
+func newSimOf(t *testing.T, l simLayout, number uint64, flows int, drop func(element string) bool) *sim {
+	s := &sim{t: t, layout: l, random: rand.New(rand.NewPCG(number, 3)), number: number, cells: map[string][]uint32{},
+		drop: drop, lost: map[string]int64{}, waits: rand.New(rand.NewPCG(number, 4))}
 	for _, name := range []string{"leaf1", "leaf2", "spine1", "spine2"} {
-		s.cells[name] = make([]uint32, departed+simPorts)
+		s.cells[name] = make([]uint32, l.cells)
 	}
 	indexes := [4]uint32{}
 	for range flows {
@@ -126,23 +143,31 @@ func (s *sim) add(indexes *[4]uint32) {
 		previous = fmt.Sprintf("%s/%d", h.name, h.out)
 	}
 	f.elements = append(f.elements, fmt.Sprintf("%s~h%d", previous, f.to+1))
-	f.at = make([]wire.Values, len(path))
+	f.at, f.longest = make([]wire.Values, len(path)), make([]int64, len(path))
 packets:
 	for range 1 + r.IntN(30) {
 		v := wire.Values{wire.Packets: 1, wire.Bytes: int64(40 + r.IntN(1400)), wire.Ack: 1}
+		if s.layout.differences > 0 {
+			v[wire.FirstExtreme] = max(v[wire.Bytes]-f.sent[wire.FirstExtreme], 0)
+		}
 		f.sent.Add(&v)
 		for i, e := range f.elements {
 			if i%2 == 1 {
 				h := path[i/2]
 				cells := s.cells[h.name]
-				cells[arrived+h.in]++
-				slot := cells[int(f.slots[i/2%2])*simWords:]
+				cells[s.layout.arrived+int(h.in)]++
+				slot := cells[int(f.slots[i/2%2])*s.layout.words:]
 				for j := range statistics {
 					slot[j] += uint32(v[j])
 				}
-				slot[statistics]++
-				slot[statistics+1]++
+				slot = slot[statistics:]
+				if s.layout.differences > 0 {
+					slot[0] += uint32(v[wire.FirstExtreme])
+				}
+				slot[s.layout.differences]++
+				slot[s.layout.differences+1]++
 				f.at[i/2].Add(&v)
+				f.longest[i/2] = max(f.longest[i/2], v[wire.Bytes])
 			}
 			if s.drop(e) {
 				f.lost[e]++
@@ -151,9 +176,9 @@ packets:
 			}
 			if i%2 == 1 {
 				cells := s.cells[path[i/2].name]
-				cells[departed+path[i/2].out]++
+				cells[s.layout.departed+int(path[i/2].out)]++
 				if s.waits.IntN(4) == 0 {
-					cells[int(f.slots[i/2%2])*simWords+statistics+2]++
+					cells[(int(f.slots[i/2%2])+1)*s.layout.words-1]++
 					f.waited++
 				}
 			}

@@ -332,6 +332,28 @@ func extremeName(e wire.Extreme) string {
 	return "max-" + string(e.Field)
 }
 
+// extremeColumns adds the leaves of maxima and minima to a table.
+func extremeColumns(b *table.Builder) (columns []*table.UintAppender) {
+	for _, e := range extremeNames {
+		columns = append(columns, b.Uint("state/"+extremeName(e)))
+	}
+	return columns
+}
+
+// appendExtremes appends the configured maxima and minima to a row. value returns the value of one,
+// by its number in the configuration.
+func (r *run) appendExtremes(columns []*table.UintAppender, value func(i int) (v int64, ok bool)) {
+	for n, column := range columns {
+		i := slices.Index(r.config.Extremes, extremeNames[n])
+		if i < 0 {
+			known(column, 0, false)
+			continue
+		}
+		v, ok := value(i)
+		known(column, v, ok)
+	}
+}
+
 func (r *run) flowTable(flows []*published) (*table.Table, error) {
 	b := r.builder(flowList)
 	keys := b.TextKey("flow")
@@ -340,10 +362,7 @@ func (r *run) flowTable(flows []*published) (*table.Table, error) {
 	for s := wire.Packets; s < wire.FirstExtreme; s++ {
 		values = append(values, b.Uint("state/"+s.String()))
 	}
-	var extremes []*table.UintAppender
-	for _, e := range extremeNames {
-		extremes = append(extremes, b.Uint("state/"+extremeName(e)))
-	}
+	extremes := extremeColumns(b)
 	received, bytes := b.Uint("state/received-packets"), b.Uint("state/received-bytes")
 	untagged, lost, duration := b.Uint("state/untagged-packets"), b.Int("state/lost-packets"), b.Uint("state/duration")
 	quality, lostQuality, problem := b.Text("state/quality"), b.Text("state/lost-packets-quality"), b.Text("state/problem")
@@ -367,10 +386,9 @@ func (r *run) flowTable(flows []*published) (*table.Table, error) {
 			}
 			known(a, v, f.reason == "")
 		}
-		for i, a := range extremes {
-			at := slices.Index(r.config.Extremes, extremeNames[i])
-			known(a, f.Sent[int(wire.FirstExtreme)+max(at, 0)], at >= 0 && f.Sent[wire.Packets] > 0)
-		}
+		r.appendExtremes(extremes, func(i int) (v int64, ok bool) {
+			return f.Sent[wire.FirstExtreme+wire.Statistic(i)], f.Sent[wire.Packets] > 0 && f.Untagged.Packets == 0
+		})
 		isKnown := f.Known() && f.reason == ""
 		known(received, f.Sent[wire.Packets]-f.Lost[wire.Packets], isKnown)
 		known(bytes, f.Sent[wire.Bytes]-f.Lost[wire.Bytes], isKnown)
@@ -435,6 +453,7 @@ func (r *run) hopTable(flows []*published) (*table.Table, error) {
 	keys, name := b.TextKey("flow"), b.TextKey("node")
 	position, link := b.Uint("state/position"), b.Text("state/link")
 	low, high, bytes := b.Uint("state/packets-low"), b.Uint("state/packets-high"), b.Uint("state/bytes")
+	extremes := extremeColumns(b)
 	quality, problem := b.Text("state/quality"), b.Text("state/problem")
 	for _, f := range flows {
 		if f.reason != "" {
@@ -457,7 +476,14 @@ func (r *run) hopTable(flows []*published) (*table.Table, error) {
 			known(low, least, true)
 			known(high, most+int64(f.Untagged.Packets), true)
 			known(bytes, size, exact && f.Untagged.Packets == 0)
-			quality.Append(string(r.passedQuality(&f.Flow, analysis.Bounds{Low: least, High: most})))
+			passed := r.passedQuality(&f.Flow, analysis.Bounds{Low: least, High: most})
+			r.appendExtremes(extremes, func(n int) (v int64, ok bool) {
+				if v, ok = f.Sent[wire.FirstExtreme+wire.Statistic(n)], f.Sent[wire.Packets] > 0; f.lossy != nil {
+					v, ok = f.lossy.Extreme(n, r.config.Extremes[n].Min, i)
+				}
+				return v, ok && passed == sdk.Exact
+			})
+			quality.Append(string(passed))
 			problem.AppendSome(alert.Clip(reason))
 		}
 	}

@@ -98,6 +98,9 @@ type Settings struct {
 	Mean         float64 // packets per flow
 	PerPort      bool
 	Counters     bool // ports count packets
+	// Extremes is the count of fields with a random value in each packet; their maxima, and the minima
+	// of those with an odd number, are statistics.
+	Extremes int
 	// Plain reports whether a switch does not measure; nil: all do.
 	Plain func(number int32) bool
 	Seed  uint64
@@ -117,6 +120,9 @@ type Flow struct {
 	Path           *analysis.Path
 	Sent, Received wire.Values
 	Lost           []wire.Values // losses, as in analysis.LossyFlow.Losses
+	// Arrived are by hop the maxima and minima of the packets that arrived at the switch; none
+	// without packets.
+	Arrived []*[wire.MaxExtremes]int64
 	// Uncounted are packets that arrived and that the destination could not attribute to the flow.
 	Uncounted wire.Values
 	// Hidden is set if no report contains the flow, as for a source that is not a host.
@@ -148,7 +154,8 @@ func New(tp *Topology, s Settings) *Simulation {
 		arrays = len(tp.Links)
 	}
 	sim.Net = analysis.Network{Hosts: tp.Hosts, Switches: tp.Switches, Arrays: arrays, Links: tp.Links, Flows: s.Flows,
-		Slots: s.Slots, SlotsPerFlow: 2, Values: int(wire.FirstExtreme), Bits: 32, Route: sim.route}
+		Slots: s.Slots, SlotsPerFlow: 2, Values: int(wire.FirstExtreme), Extremes: s.Extremes,
+		Bits: 32, Route: sim.route}
 	for h := range tp.Hosts {
 		edge := int32(h / tp.HostsPerEdge)
 		sim.Net.Uplinks = append(sim.Net.Uplinks, tp.ids[[2]int32{node(h), edge}])
@@ -230,6 +237,7 @@ func (sim *Simulation) Add(from, to int, key flow.Key) *Flow {
 	}
 	f.Path = sim.Path(from, to, key)
 	f.Lost = make([]wire.Values, 2*len(f.Path.Hops)+1)
+	f.Arrived = make([]*[wire.MaxExtremes]int64, len(f.Path.Hops))
 	sim.Flows = append(sim.Flows, f)
 	sim.routes[f.Key] = f
 	return f
@@ -292,12 +300,23 @@ func (sim *Simulation) elements(p *analysis.Path, f func(n, element int) bool) {
 func (sim *Simulation) send(f *Flow, time float64) {
 	v := wire.Values{1, 40 + sim.random.Int64N(1460)}
 	v[wire.SYN+wire.Statistic(sim.random.IntN(4))] = 1
+	var fields [wire.MaxExtremes]int64
+	for i := range sim.settings.Extremes {
+		fields[i] = sim.random.Int64N(1 << sim.random.IntN(17))
+		if s := wire.FirstExtreme + wire.Statistic(i); f.Sent[wire.Packets] == 0 {
+			v[s] = fields[i]
+		} else {
+			v[s] = extreme(i, f.Sent[s], fields[i]) - f.Sent[s]
+		}
+	}
 	f.Sent.Add(&v)
 	lost := false
-	if drop := sim.settings.Drop; drop != nil {
+	if drop := sim.settings.Drop; drop != nil || sim.settings.Extremes > 0 {
 		sim.elements(f.Path, func(n, element int) bool {
-			if lost = drop(element, f, time, sim.random); lost {
+			if lost = drop != nil && drop(element, f, time, sim.random); lost {
 				f.Lost[n].Add(&v)
+			} else if n%2 == 0 && n/2 < len(f.Arrived) {
+				f.arrive(n/2, fields)
 			}
 			return !lost
 		})
@@ -307,11 +326,30 @@ func (sim *Simulation) send(f *Flow, time float64) {
 	}
 }
 
+// extreme is the maximum or minimum number i of two values.
+func extreme(i int, a, b int64) int64 {
+	if i%2 > 0 {
+		return min(a, b)
+	}
+	return max(a, b)
+}
+
+// arrive counts the fields of a packet that arrives at a switch.
+func (f *Flow) arrive(hop int, fields [wire.MaxExtremes]int64) {
+	if f.Arrived[hop] == nil {
+		f.Arrived[hop] = &fields
+		return
+	}
+	for i, v := range fields {
+		f.Arrived[hop][i] = extreme(i, f.Arrived[hop][i], v)
+	}
+}
+
 // Count makes the epoch anew from the flows, after a change of their slots.
 func (sim *Simulation) Count() {
 	sim.Epoch = analysis.Epoch{Number: 5, Recorded: make([][]int64, sim.Net.Arrays)}
 	for i := range sim.Epoch.Recorded {
-		sim.Epoch.Recorded[i] = make([]int64, sim.Net.Slots*sim.Net.Values)
+		sim.Epoch.Recorded[i] = make([]int64, sim.Net.Slots*sim.words())
 	}
 	arrived, departed := make([]int64, len(sim.Links)), make([]int64, len(sim.Links))
 	if sim.settings.Counters {
@@ -326,8 +364,8 @@ func (sim *Simulation) Count() {
 			v.Sub(&f.Lost[2*i])
 			arrived[h.Link] += v[wire.Packets]
 			if h.Array != analysis.None {
-				at := int(f.Slots[counted%sim.Net.SlotsPerFlow]) * sim.Net.Values
-				for j := range sim.Net.Values {
+				at := int(f.Slots[counted%sim.Net.SlotsPerFlow]) * sim.words()
+				for j := range sim.words() { // Values are all statistics before the first maximum
 					sim.Epoch.Recorded[h.Array][at+j] += v[j]
 				}
 				counted++
@@ -346,6 +384,9 @@ func (sim *Simulation) Count() {
 	}
 	sim.report()
 }
+
+// words is the count of numbers in a slot.
+func (sim *Simulation) words() int { return sim.Net.Values + sim.Net.Extremes }
 
 // plain reports whether a switch does not measure.
 func (sim *Simulation) plain(number int32) bool {
