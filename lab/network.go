@@ -19,7 +19,6 @@ import (
 	"log/slog"
 	"net"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -192,7 +191,7 @@ func New(cfg Config) (*Network, error) {
 			out:   map[uint32]*wire{}, in: map[uint32]string{}, fromHost: map[uint32]bool{},
 			chance:      newChance(cfg.Seed, s.Name),
 			record:      truth.NewRecorder(cfg.Keep, cfg.ruleOf(program)),
-			readsHeader: strings.HasPrefix(program.Name, "omnimon"),
+			readsHeader: readsHeader(program),
 			served:      make(chan error, 1), dropped: map[string]uint64{},
 		})
 	}
@@ -226,6 +225,14 @@ func bankTable(p *compiled.Program) uint32 {
 		}
 	}
 	return 0
+}
+
+// readsHeader reports whether a program has a register of OmniMon.
+func readsHeader(p *compiled.Program) bool {
+	return slices.ContainsFunc(p.P4Info.GetRegisters(), func(r *configv1.Register) bool {
+		return slices.ContainsFunc(r.GetPreamble().GetStructuredAnnotations(),
+			func(a *configv1.StructuredAnnotation) bool { return a.GetName() == "netsketch_omnimon" })
+	})
 }
 
 // ruleOf returns the rule for the flows at a switch. A program that counts packets whose

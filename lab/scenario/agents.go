@@ -23,7 +23,6 @@ import (
 	"github.com/netsketch/netsketch/hostagent/lightguardian"
 	lgwire "github.com/netsketch/netsketch/hostagent/lightguardian/wire"
 	"github.com/netsketch/netsketch/hostagent/omnimon"
-	"github.com/netsketch/netsketch/hostagent/omnimon/header"
 	"github.com/netsketch/netsketch/hostagent/omnimon/wire"
 	"github.com/netsketch/netsketch/hostagent/packet"
 	"github.com/netsketch/netsketch/hostagent/role"
@@ -48,14 +47,6 @@ const hostMTU = 1600
 
 // noLink returns the link layer of a host's frames, with zero addresses: routers set them.
 func noLink(netip.Addr) []byte { return make([]byte, 12) }
-
-// header is the header that hosts insert for the program omnimon; nil if they insert none.
-func (s *Scenario) header() *header.Layout {
-	if !slices.Contains(s.Agents, wire.Role) {
-		return nil
-	}
-	return &header.Layout{EtherType: header.DefaultEtherType, Slots: 2}
-}
 
 // oneAddress gives each host one address of each family: an agent measures addresses, not prefixes.
 func oneAddress(f *lab.Fabric) {

@@ -21,6 +21,7 @@ import (
 
 	"github.com/netsketch/netsketch/collector"
 	"github.com/netsketch/netsketch/collector/epoch"
+	"github.com/netsketch/netsketch/hostagent/omnimon/header"
 	"github.com/netsketch/netsketch/hostagent/omnimon/wire"
 	"github.com/netsketch/netsketch/internal/config"
 	"github.com/netsketch/netsketch/lab"
@@ -94,6 +95,7 @@ type Run struct {
 	plugins []string                 // names of all plugins
 	shared  int                      // epochs that share a bank
 	rule    truth.Rule               // rule for the flows of packets; nil: the rule of the P4 programs
+	header  *header.Layout           // header that hosts put into packets; nil: none
 	scored  []string                 // names of the scored plugins, in the order of the scenario
 	latency gnmiread.Latencies
 	report  Report
@@ -142,7 +144,7 @@ func Open(ctx context.Context, s *Scenario, o Options) (r *Run, err error) {
 		return r, err
 	}
 	if r.net, err = lab.New(lab.Config{Fabric: f, Program: program, Programs: programs, BMv2: external, Clock: clock,
-		Unconfigured: s.Unconfigured, Seed: s.Seed, Logger: o.Logger, Compiler: o.Compiler, Header: s.header(), Rule: r.rule,
+		Unconfigured: s.Unconfigured, Seed: s.Seed, Logger: o.Logger, Compiler: o.Compiler, Header: r.header, Rule: r.rule,
 		Track: o.GroundTruth != nil || slices.ContainsFunc(s.Scoring, scoring.Scoring.Tracked) ||
 			slices.ContainsFunc(s.Agents, func(name string) bool { return name != wire.Role })}); err != nil {
 		return r, err

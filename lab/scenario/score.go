@@ -98,6 +98,11 @@ func (r *Run) startScoring(f *lab.Fabric) error {
 					return fmt.Errorf("scenario: algorithms: %w", err)
 				}
 			}
+			if algorithm.Header != nil {
+				if r.header, err = algorithm.Header(&setting); err != nil {
+					return fmt.Errorf("scenario: algorithms: %w", err)
+				}
+			}
 			if algorithm.BankEpochs != nil {
 				n, err := algorithm.BankEpochs(&setting)
 				if err != nil {

@@ -12,9 +12,12 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/netsketch/netsketch/hostagent/omnimon/header"
 	"github.com/netsketch/netsketch/lab/scenario/score"
 	"github.com/netsketch/netsketch/lab/truth"
+	"github.com/netsketch/netsketch/plugins/omnimon/plugin"
 	"github.com/netsketch/netsketch/plugins/sdk"
+	"github.com/netsketch/netsketch/settings"
 	"github.com/netsketch/netsketch/sketch/flow"
 )
 
@@ -88,7 +91,7 @@ func Algorithm() score.Algorithm {
 		Plugin: "omnimon", Root: "omnimon",
 		Summary: summary, Status: "status", Lost: LostResults, FalseClaims: FalseClaims,
 		Views:       func(*score.Setting) []score.View { return []score.View{{Device: score.Network}} },
-		GroundTruth: groundTruth,
+		GroundTruth: groundTruth, Header: layout,
 		Measures: []score.Measure{
 			of(FlowsExact, flows, score.Some(score.FoundCorrect), "packets", "bytes", "received-packets", "received-bytes",
 				"lost-packets"),
@@ -122,6 +125,16 @@ func Algorithm() score.Algorithm {
 			},
 		},
 	}
+}
+
+// layout is the header of packets.
+func layout(s *score.Setting) (*header.Layout, error) {
+	var c plugin.Configuration
+	if err := settings.DecodeJSON(s.Config, &c); err != nil {
+		return nil, err
+	}
+	return &header.Layout{Carrier: c.Carrier, EtherType: c.EtherType, Slots: c.SlotsPerFlow,
+		Differences: len(c.Extremes)}, nil
 }
 
 // groundTruth returns the function that computes the ground truth of an epoch and of the one that

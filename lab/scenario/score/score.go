@@ -20,6 +20,7 @@ import (
 
 	"github.com/openconfig/gnmi/proto/gnmi"
 
+	"github.com/netsketch/netsketch/hostagent/omnimon/header"
 	"github.com/netsketch/netsketch/lab/truth"
 	"github.com/netsketch/netsketch/sketch/flow"
 )
@@ -48,6 +49,8 @@ type Algorithm struct {
 	// Rule returns the rule for the flows of packets. A nil function or a nil rule stands for the rule
 	// of the programs.
 	Rule func(*Setting) (truth.Rule, error)
+	// Header is the header that hosts with the plugin's settings put into packets; nil: none.
+	Header func(*Setting) (*header.Layout, error)
 	// BankEpochs is how many epochs switches count in a bank; nil: one.
 	BankEpochs func(*Setting) (int, error)
 	Measures   []Measure

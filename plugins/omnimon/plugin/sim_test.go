@@ -26,7 +26,7 @@ const (
 	simWords = statistics + simUnits
 )
 
-// simLayout is the layout of a switch's register: numbers per slot, and the first counters of ports.
+// simLayout is the layout of a switch's register: words of a slot, first counters of ports, cells.
 type simLayout struct{ differences, words, arrived, departed, cells int }
 
 func layoutOf(differences int) simLayout {
@@ -96,8 +96,8 @@ func newSim(t *testing.T, number uint64, flows int, drop func(element string) bo
 	return newSimOf(t, layoutOf(0), number, flows, drop)
 }
 
-// newSimOf returns traffic whose packets carry the difference of the maximum of lengths, if the layout
-// has one.
+// newSimOf returns traffic whose packets carry the difference of the maximum of lengths, if the
+// layout has one.
 func newSimOf(t *testing.T, l simLayout, number uint64, flows int, drop func(element string) bool) *sim {
 	s := &sim{t: t, layout: l, random: rand.New(rand.NewPCG(number, 3)), number: number, cells: map[string][]uint32{},
 		drop: drop, lost: map[string]int64{}, waits: rand.New(rand.NewPCG(number, 4))}
