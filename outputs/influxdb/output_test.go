@@ -328,7 +328,7 @@ func TestSpoolBound(t *testing.T) {
 		publish(t, s, epoch.Add(time.Duration(i)*time.Second), flows(rows, 0))
 	}
 	st := o.until("all points are accounted "+
-		"for", func(s outputs.State) bool { return s.Queued+s.Dropped == epochs*rows })
+		"for", func(s outputs.State) bool { return s.Queued+s.Dropped == epochs*rows && o.enc.pending.Load() == 0 })
 	if st.Spooled > uint64(c.Spool.MaxBytes) || st.Dropped == 0 || o.spool.Stats().DroppedSize != st.Dropped {
 		t.Errorf("%+v %+v", st, o.spool.Stats())
 	}

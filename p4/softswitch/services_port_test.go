@@ -32,7 +32,7 @@ func TestTrapAndTransmit(t *testing.T) {
 	if len(taken) != 1 || taken[0] != 1 {
 		t.Errorf("trapped on ports %v; expected once on 1", taken)
 	}
-	sw.Inject(1, make([]byte, 1<<17), 0)
+	sw.Inject(1, make([]byte, 1<<19), 0)
 	if st := sw.Stats(); st.Trapped != 1 || st.TooLong != 1 || st.NoProgramDrops != 2 {
 		t.Errorf("counts %+v, expected one frame trapped, one too long, and two without a pipeline", st)
 	}
