@@ -171,6 +171,7 @@ expect:
 		maps.DeleteFunc(last, func(at, _ string) bool {
 			leaf := at[strings.LastIndexByte(at, '/')+1:]
 			return leaf == "gap" || leaf == "last-arrival" || leaf == "slow" || leaf == "faults" ||
+				strings.HasPrefix(leaf, "latency") ||
 				strings.HasSuffix(leaf, "epoch")
 		})
 		results = append(results, last)

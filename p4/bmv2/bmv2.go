@@ -6,6 +6,7 @@
 package bmv2
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -36,7 +37,7 @@ type Config struct {
 type Switch struct {
 	cmd        *exec.Cmd
 	p4rt, data string
-	thrift     string        // address
+	thrift     string        // address; "": the program was built without Thrift
 	dir        string        // directory of the switch's log
 	ended      chan struct{} // closed when the process has ended
 	close      sync.Once
@@ -58,7 +59,7 @@ func Start(ctx context.Context, cfg Config) (*Switch, error) {
 	if s.dir, err = os.MkdirTemp("", "netsketch-bmv2-"); err != nil {
 		return nil, fmt.Errorf("%s: %w", Program, err)
 	}
-	if err := s.start(path, cfg); err != nil {
+	if err := s.start(ctx, path, cfg); err != nil {
 		s.removeDir()
 		return nil, fmt.Errorf("%s: %w", Program, err)
 	}
@@ -70,25 +71,28 @@ func Start(ctx context.Context, cfg Config) (*Switch, error) {
 	return s, nil
 }
 
-func (s *Switch) start(path string, cfg Config) error {
+func (s *Switch) start(ctx context.Context, path string, cfg Config) error {
 	addresses, err := freeAddresses(3)
 	if err != nil {
 		return err
 	}
-	_, thrift, err := net.SplitHostPort(addresses[2])
-	if err != nil {
-		return err
-	}
-	s.p4rt, s.data, s.thrift = addresses[0], addresses[1], addresses[2]
+	s.p4rt, s.data = addresses[0], addresses[1]
 	program := "--no-p4"
 	if cfg.Program != "" {
 		program = cfg.Program
 	}
-	args := []string{
-		program, "--device-id", strconv.FormatUint(cfg.DeviceID, 10), "--thrift-port", thrift, "--",
-		"--grpc-server-addr", s.p4rt, "--dp-grpc-server-addr", s.data, "--cpu-port",
-		strconv.FormatUint(uint64(cfg.CPUPort), 10),
+	args := []string{program, "--device-id", strconv.FormatUint(cfg.DeviceID, 10)}
+	help, _ := exec.CommandContext(ctx, path, "--help").CombinedOutput() // what fails now fails below
+	if bytes.Contains(help, []byte("--thrift-port")) {
+		_, port, err := net.SplitHostPort(addresses[2])
+		if err != nil {
+			return err
+		}
+		s.thrift = addresses[2]
+		args = append(args, "--thrift-port", port)
 	}
+	args = append(args, "--", "--grpc-server-addr", s.p4rt, "--dp-grpc-server-addr", s.data, "--cpu-port",
+		strconv.FormatUint(uint64(cfg.CPUPort), 10))
 	log, err := os.Create(s.logName())
 	if err != nil {
 		return err

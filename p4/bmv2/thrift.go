@@ -17,6 +17,9 @@ import (
 // Settings of simple_switch_grpc without an equivalent in P4Runtime use its older interface: Thrift
 // calls in the binary protocol.
 
+// ErrNoThrift: the installed program does not take these calls.
+var ErrNoThrift = errors.New("it was built without Thrift: build it with WITH_THRIFT")
+
 // AddToValueSet adds a value to a parser value set: its fields one after another, each in whole
 // bytes.
 func (s *Switch) AddToValueSet(ctx context.Context, name string, value []byte) error {
@@ -47,6 +50,9 @@ const (
 // call calls a method with its arguments in order and waits for its reply. It returns an error if
 // the method throws.
 func (s *Switch) call(ctx context.Context, method string, args ...any) error {
+	if s.thrift == "" {
+		return fmt.Errorf("%s: %s: %w", Program, method, ErrNoThrift)
+	}
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
 	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", s.thrift)
