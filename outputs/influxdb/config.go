@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"time"
 
@@ -71,6 +72,9 @@ type SpoolConfig struct {
 	MaxAge time.Duration `yaml:"max-age" default:"168h" range:"0s.."`
 }
 
+// endpoint matches what clients add to the URL of a database.
+var endpoint = regexp.MustCompile(`/(api/v[0-9](/write)?|write)/?$`)
+
 // Validate returns the errors that tags cannot express, joined: each a settings.KeyError.
 func (c *Config) Validate() error {
 	var errs settings.KeyErrors
@@ -84,6 +88,8 @@ func (c *Config) Validate() error {
 			"keys of their own")
 	case u.User != nil:
 		errs.Add("url", "contains a user; give it as token: \"user:password\"")
+	case endpoint.MatchString(u.Path):
+		errs.Add("url", "ends in %s, which is added to it; leave it out", endpoint.FindString(u.Path))
 	}
 	if c.Spool.MaxBytes < 4*c.BatchBytes {
 		errs.Add("spool.max-bytes", "expected at least 4 times batch-bytes; found %s", c.Spool.MaxBytes)
