@@ -80,9 +80,11 @@ func (r *Reader) open() error {
 	in := bufio.NewReaderSize(r.f, bufferSize)
 	var plain io.Reader = in
 	if magic, err := in.Peek(2); err == nil && magic[0] == 0x1f && magic[1] == 0x8b {
-		if plain, err = gzip.NewReader(in); err != nil {
+		zip, err := gzip.NewReader(in)
+		if err != nil {
 			return fmt.Errorf("%s: %w: gzip header: %w", r.name, ErrFile, err)
 		}
+		plain = &members{zip, in}
 	}
 	for magic, by := range compressed {
 		if begin, err := in.Peek(len(magic)); err == nil && string(begin) == magic {
@@ -103,6 +105,31 @@ func (r *Reader) open() error {
 		return fmt.Errorf("%s: %w: neither pcap nor pcapng: %w", r.name, ErrFile, err)
 	}
 	return nil
+}
+
+// members reads a gzip file, which can have several members.
+type members struct {
+	*gzip.Reader
+	in *bufio.Reader
+}
+
+// Read reads a member, and at its end begins the next one.
+func (m *members) Read(b []byte) (int, error) {
+	m.Multistream(false)
+	n, err := m.Reader.Read(b)
+	switch {
+	case !errors.Is(err, io.EOF):
+		return n, err
+	case n > 0:
+		return n, nil
+	}
+	switch magic, peekErr := m.in.Peek(2); {
+	case len(magic) == 0:
+		return 0, peekErr
+	case len(magic) < 2 || magic[0] != 0x1f || magic[1] != 0x8b:
+		return 0, errors.New("other bytes follow what gzip compressed; `zcat` writes all packets into a new file")
+	}
+	return 0, m.Reset(m.in)
 }
 
 // compressed has the beginnings of files that are compressed in other ways than with gzip.

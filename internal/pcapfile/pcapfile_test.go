@@ -139,6 +139,15 @@ func TestTruncatedFiles(t *testing.T) {
 	if _, err := drain(path); !errors.Is(err, pcapfile.ErrFile) {
 		t.Errorf("half a gzip file: %v", err)
 	}
+	for rest, want := range map[string]string{"x": "other bytes follow", strings.Repeat("\x00", 512): "other bytes follow",
+		string(data): "another file begins", string(data[:5]): "truncated"} {
+		if err := os.WriteFile(path, append(data[:len(data):len(data)], rest...), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if all, err := drain(path); len(all) != 50 || err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("a gzip file and %.5q: %d packets, %v, want %q", rest, len(all), err, want)
+		}
+	}
 }
 
 // Records that hold more bytes than their packets had are read and counted.
