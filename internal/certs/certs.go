@@ -70,7 +70,7 @@ type Store struct {
 	uses   map[string][]Use // uses by declarer
 	sets   map[source]*set
 	logged map[string]expiry // expiry that was logged last, by file
-	warned map[string]bool   // texts of material.skipped that were logged
+	warned map[string]bool   // texts of material.skipped in force, which were logged
 }
 
 // source identifies a set: files are loaded once for all of their uses.
@@ -214,11 +214,17 @@ func (s *Store) add(src source) (*set, error) {
 func (s *Store) use(x *set, m *material) {
 	x.current.Store(m)
 	for _, text := range m.skipped {
-		if s.warned[text] { // of another source with the file
-			continue
+		if !s.warned[text] { // another source can have the file
+			s.opts.Logger.Warn("certificates that cannot be read are not used", "file", text)
 		}
-		s.warned[text] = true
-		s.opts.Logger.Warn("certificates that cannot be read are not used", "file", text)
+	}
+	clear(s.warned)
+	for _, x := range s.sets {
+		if m := x.current.Load(); m != nil {
+			for _, text := range m.skipped {
+				s.warned[text] = true
+			}
+		}
 	}
 }
 

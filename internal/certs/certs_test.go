@@ -446,6 +446,16 @@ func TestUnreadableCertificates(t *testing.T) {
 	if w := p.store.Warnings(); len(w) != 1 || !strings.Contains(w[0], "servers-ca.pem: 1 of 2; the first: ") {
 		t.Errorf("warnings %q", w)
 	}
+	p.store.Declare("test", certs.Use{Name: "test", Files: certs.Files{CA: ca}})
+	for n, bundle := range [][]byte{good, slices.Concat(negative, good), slices.Concat(negative, good)} {
+		if err := os.WriteFile(ca, bundle, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		p.store.Reload()
+		if logged := strings.Count(p.log.String(), "certificates that cannot be read are not used"); logged != 1+min(n, 1) {
+			t.Errorf("bundle %d: %d warnings", n, logged)
+		}
+	}
 	if err := os.WriteFile(ca+".bad", negative, 0o600); err != nil {
 		t.Fatal(err)
 	}
