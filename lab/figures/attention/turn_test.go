@@ -12,9 +12,11 @@ import (
 )
 
 // TestNearTheTurn plays 70,000 to 90,000 flows at 10 % victims, and 50,000 flows at 14 to 18 %, in
-// a network of a quarter of the paper's size. In the first epochs the number of victims is an
-// estimate; after them, the state changes at most once. `make figures-check` plays all of these
-// numbers of flows and victims, other runs only those near the change.
+// a network of a quarter of the paper's size. In the first 8 epochs the number of victims is an
+// estimate; after them, the state changes at most once. Below a load of 0.77 the network becomes
+// healthy again, in 24 runs with other seeds in the 5th to 11th epoch, and stays so.
+// `make figures-check` plays all of these numbers of flows and victims, other runs only those near
+// the change.
 func TestNearTheTurn(t *testing.T) {
 	sizes, err := traffic.Workload("CACHE")
 	if err != nil {
@@ -39,6 +41,11 @@ func TestNearTheTurn(t *testing.T) {
 			t.Fatal(err)
 		}
 		var states string
+		load := p.Victim * float64(p.Flows) / (chamelemon.Arrays * 3072)
+		first := 8 // epoch from which changes count
+		if load < 0.77 {
+			first = 12
+		}
 		turns, last := 0, "healthy"
 		for epoch := range epochs {
 			x, err := d.Play(context.Background(),
@@ -46,15 +53,14 @@ func TestNearTheTurn(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if x.Next != last && epoch >= 8 {
+			if x.Next != last && epoch >= first {
 				turns++
 			}
 			last = x.Next
 			states += map[bool]string{true: x.State[:1], false: "-"}[x.Decoded]
 		}
 		t.Logf("%d flows, %.2f victims: %s, then %d turns", p.Flows, p.Victim, states, turns)
-		if load := p.Victim * float64(p.Flows) / (chamelemon.Arrays * 3072); turns > 1 || load < 0.77 && turns > 0 ||
-			load > 0.79 && last != "ill" {
+		if turns > 1 || load < 0.77 && (turns > 0 || last != "healthy") || load > 0.79 && last != "ill" {
 			t.Errorf("%d flows, %.2f victims: %s, %d turns", p.Flows, p.Victim, states, turns)
 		}
 	}
