@@ -466,8 +466,8 @@ func (f *switchFlags) dataPlane(sw *softswitch.Switch, specs []portSpec,
 	return dataplane.New(sw, dataplane.Options{DeviceID: f.deviceID, Ports: ports, Logger: logger})
 }
 
-// play plays the capture files as soon as the switch has a pipeline. A switch that is stopped
-// before the end is an error only with --once.
+// play plays the capture files as soon as the switch has a pipeline. With --once it
+// is an error if the switch is stopped before the files end.
 func (f *switchFlags) play(ctx context.Context, logger *slog.Logger, sw *softswitch.Switch,
 	ports []*pcapport.Port,
 ) error {

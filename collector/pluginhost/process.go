@@ -413,8 +413,8 @@ func (r *handshakeReader) handshake() string {
 	return r.line
 }
 
-// over reports whether the process wrote too much in front of a handshake, which is not looked for
-// any more.
+// over reports whether the process wrote more than maxPreamble before a handshake. The reader then
+// looks for none.
 func (r *handshakeReader) over() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

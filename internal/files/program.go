@@ -16,7 +16,7 @@ import (
 	"syscall"
 )
 
-// machines are the processors of this program, by GOARCH.
+// machines has the number that ELF files have for the processor of each GOARCH.
 var machines = map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64}
 
 // Unstartable returns why the system answers with err instead of starting a file, as far as err and

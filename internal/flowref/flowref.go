@@ -21,7 +21,7 @@ func Add(b *table.Builder) *Columns {
 		destinationPort: b.Uint("state/destination-port")}
 }
 
-// Append appends the fields that the flow of the newest row has.
+// Append appends a row with the fields of a flow. Fields that the flow lacks have no value.
 func (c *Columns) Append(k *flow.Key) {
 	text := func(a *table.TextAppender, f flow.Fields) {
 		if k.Mask&f != 0 {

@@ -72,7 +72,7 @@ type SpoolConfig struct {
 	MaxAge time.Duration `yaml:"max-age" default:"168h" range:"0s.."`
 }
 
-// endpoint matches what clients add to the URL of a database.
+// endpoint matches a path of InfluxDB's API for writing, which this output adds to the URL itself.
 var endpoint = regexp.MustCompile(`/(api/v[0-9](/write)?|write)/?$`)
 
 // Validate returns the errors that tags cannot express, joined: each a settings.KeyError.

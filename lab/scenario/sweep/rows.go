@@ -8,11 +8,11 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/netsketch/netsketch/internal/files"
 	"github.com/netsketch/netsketch/lab/scenario/score"
 )
 
@@ -73,7 +73,7 @@ func ReadRows(paths ...string) (axes []Axis, rows []Row, err error) {
 	type measured struct{ at, seed, algorithm, measure, dimension string }
 	seen := map[measured]string{}
 	for i, path := range paths {
-		file, err := os.Open(path)
+		file, err := files.Open(path)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -131,7 +131,7 @@ func ReadRows(paths ...string) (axes []Axis, rows []Row, err error) {
 	return axes, rows, nil
 }
 
-// parseRow reads a row from the fields of columns.
+// parseRow parses a row: the values of the axes, and the fields of the columns that follow them.
 func parseRow(values, fields []string) (row Row, err error) {
 	row.Values, row.Algorithm, row.Measure, row.Dimension = values, fields[2], fields[3], fields[4]
 	if row.Measure == "" || strings.ContainsAny(row.Measure, `/\`) {

@@ -339,6 +339,9 @@ func TestRows(t *testing.T) {
 			t.Errorf("%v: %v, want %q", files, err, want)
 		}
 	}
+	if _, _, err := sweep.ReadRows("/dev/zero"); err == nil || !strings.Contains(err.Error(), "/dev/zero") {
+		t.Errorf("a file without an end: %v", err)
+	}
 }
 
 // put writes a file and returns its path.

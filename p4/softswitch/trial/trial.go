@@ -327,8 +327,8 @@ func (t *Trial) checkTraffic() error {
 	return nil
 }
 
-// forward makes packets leave, so that egress counts them, if the program has the tables and the
-// action of netsketch's programs.
+// forward makes forwarding the default action of the routing tables, if the program has those of
+// netsketch's programs. Packets then leave the switch, and its egress counts them.
 func (t *Trial) forward() {
 	for _, table := range t.cat.Tables.All() {
 		if table.Alias != "ipv4_lpm" && table.Alias != "ipv6_lpm" {

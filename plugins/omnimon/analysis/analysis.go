@@ -664,9 +664,9 @@ func (f *LossyFlow) At(hop int) (v wire.Values, exact bool) {
 	return v, true
 }
 
-// Extreme returns maximum or minimum number i of the packets that arrived at hop number hop. ok is
-// false if it is not known: a packet that raised the maximum, or lowered the minimum, was lost
-// before, or its loss is not determined.
+// Extreme returns the configured maximum or minimum number i over the packets that arrived at hop
+// number hop. ok is false if it is not known: a packet that raised the maximum, or lowered the
+// minimum, was lost before this hop or may have been.
 func (f *LossyFlow) Extreme(i int, minimum bool, hop int) (v int64, ok bool) {
 	at, exact := f.At(hop)
 	s := wire.FirstExtreme + wire.Statistic(i)
