@@ -20,8 +20,11 @@ const (
 	dropReasons
 )
 
+// TooLong is the reason of packets that a switch drops for their length.
+const TooLong = "longer than 256 KiB"
+
 var dropNames = [dropReasons]string{
-	"no pipeline", "taken by the switch itself (LLDP)", "longer than 256 KiB", "multicast group without ports",
+	"no pipeline", "taken by the switch itself (LLDP)", TooLong, "multicast group without ports",
 	"egress queue full", "port missing or down", "too many copies or loops",
 	"dropped by the egress pipeline", "dropped by the ingress pipeline",
 }

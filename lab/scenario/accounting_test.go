@@ -4,6 +4,7 @@ package scenario_test
 
 import (
 	"encoding/json"
+	"errors"
 	"maps"
 	"net/netip"
 	"os"
@@ -233,10 +234,30 @@ func TestTraceWithOddDates(t *testing.T) {
 	if r := play(t, s); len(r.Traces) != 2 || r.Traces[0].Pauses != 1 || *r.Traces[0].Played != 1 || r.OK {
 		t.Errorf("a pause beside another file: %+v", r.Traces)
 	}
+	// A packet longer than a switch takes is no success either.
+	short := frame
+	frame = append(slices.Clone(frame), make([]byte, 1<<18)...)
+	long := write(0)
+	frame = short
+	f, err := os.OpenFile(long, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = f.WriteAt([]byte{0, 0, 8, 0}, 16) // the snapshot length
+	if err = errors.Join(err, f.Close()); err != nil {
+		t.Fatal(err)
+	}
+	s = small(t, "")
+	s.UseTrace(long)
+	s.Traffic[0].Repeat, s.Epochs = false, 2
+	want := scenario.Verdict{Bound: "packets longer than 256 KiB", Value: 1}
+	if r := play(t, s); r.OK || !slices.Contains(r.Expected, want) {
+		t.Errorf("a packet above 256 KiB: ok %v, %+v, %+v", r.OK, r.Expected, r.Network)
+	}
 	frame[24], frame[25] = 0, 0
 	s = small(t, "")
 	s.UseTrace(write(0, 1, 2))
-	_, err := scenario.Open(t.Context(), s, scenario.Options{Virtual: true, PluginDir: plugins, Listen: "127.0.0.1:0"})
+	_, err = scenario.Open(t.Context(), s, scenario.Options{Virtual: true, PluginDir: plugins, Listen: "127.0.0.1:0"})
 	if err == nil || !strings.Contains(err.Error(),
 		"in its 3 packets: 3: IPv4 header checksum zero") {
 		t.Errorf("offloaded checksums: %v", err)

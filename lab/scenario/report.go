@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/netsketch/netsketch/collector"
+	"github.com/netsketch/netsketch/lab"
 	"github.com/netsketch/netsketch/lab/scenario/score"
 )
 
@@ -143,8 +144,7 @@ func (s *NetworkStats) Balanced() bool {
 	return s.Sent+s.Copied+s.FromControllers == gone
 }
 
-// Latency is from the end of an epoch to the first gNMI update at this subscriber,
-// over all epochs of the run.
+// Latency is from an epoch's end to the first gNMI update at this subscriber, over all epochs.
 type Latency struct {
 	MedianNS int64 `json:"median_ns"`
 	WorstNS  int64 `json:"worst_ns"`
@@ -179,6 +179,9 @@ func (r *Report) finish(bounds []Bound, scorers map[string]*score.Scorer) {
 			r.Expected = append(r.Expected, Verdict{Bound: "packets of " + filepath.Base(t.File) + " played",
 				Value: float64(*t.Played), OK: *t.Played >= int64(t.Packets)})
 		}
+	}
+	if n := r.Network.Dropped[lab.TooLong]; n > 0 {
+		r.Expected = append(r.Expected, Verdict{Bound: "packets " + lab.TooLong, Value: float64(n)})
 	}
 	r.OK = r.Error == "" && len(r.Epochs) > 0
 	for _, v := range r.Expected {

@@ -440,8 +440,7 @@ func (r *Run) fillStats() {
 	s := r.net.Stats()
 	r.report.Network = NetworkStats{
 		Sent: s.Sent, Copied: s.Copied, FromControllers: s.FromControllers, Received: s.Received, Lost: s.Lost,
-		Dropped:  s.Dropped,
-		InFlight: s.InTransit, LagNS: int64(s.Lag),
+		Dropped: s.Dropped, InFlight: s.InTransit, LagNS: int64(s.Lag),
 	}
 	r.report.Network.Altered, _ = r.net.Altered()
 	if all := r.latency.Sorted(); len(all) > 0 {
