@@ -21,6 +21,9 @@ type Assignment struct {
 	bits map[string]int // number of each dimension in entries, from 1
 }
 
+// routes are what the collector's routes and the configured paths decide of an assignment.
+func (a *Assignment) routes() [3]any { return [3]any{a.Sites, a.Internal, a.Problem.Pairs} }
+
 // Assign computes an assignment by a scheme. All switches that count need the same sketches of all
 // dimensions, so that the sketches can be added up. Absent are switches that do not count, with the
 // reason.

@@ -24,6 +24,7 @@ type ring struct {
 	plans   map[string][banks]uint64
 	pending []sdk.Plan
 	absent  map[string]bool
+	right   int // packets go right to sites at most as many switches away
 	sent    int
 
 	manifests []map[string]string // rows of the latest epoch
@@ -33,7 +34,7 @@ var duty = map[string]string{"src": "1", "5-tuple": "3"}
 
 func newRing(t *testing.T, scheme string) *ring {
 	r := &ring{t: t, plugin: New(), tables: map[string]map[string]uint64{}, plans: map[string][banks]uint64{},
-		absent: map[string]bool{}, network: sdk.Network{Version: 1}}
+		absent: map[string]bool{}, network: sdk.Network{Version: 1}, right: 2}
 	for i := range 5 {
 		d := sdk.Device{Name: name(i), Objects: objects(), Forwarding: &sdk.Forwarding{Groups: []sdk.PortGroup{
 			{Ports: []uint32{1}}, {Ports: []uint32{2}}, {Ports: []uint32{3}}}}}
@@ -42,13 +43,7 @@ func newRing(t *testing.T, scheme string) *ring {
 				values["duty"] = duty[values["key"]]
 			}
 		}
-		for to := range 5 {
-			group := 2
-			if to != i {
-				group = ((to-i+5)%5 - 1) / 2 // the route leads to the next switch
-			}
-			d.Forwarding.Routes = append(d.Forwarding.Routes, sdk.Route{Prefix: site(to).String(), Group: group})
-		}
+		d.Forwarding.Routes = r.routes(i)
 		r.network.Devices = append(r.network.Devices, d)
 		r.network.Hosts = append(r.network.Hosts, sdk.Host{Name: fmt.Sprint("h", i+1), Addresses: []string{site(i).String()}})
 		r.network.Links = append(r.network.Links, sdk.Link{A: sdk.Endpoint{Node: fmt.Sprint("h", i+1)},
@@ -61,6 +56,20 @@ func newRing(t *testing.T, scheme string) *ring {
 		t.Fatal(err)
 	}
 	return r
+}
+
+// routes are those of a switch.
+func (r *ring) routes(at int) (routes []sdk.Route) {
+	for to := range 5 {
+		group := 2
+		if away := (to - at + 5) % 5; away > r.right {
+			group = 1
+		} else if away > 0 {
+			group = 0
+		}
+		routes = append(routes, sdk.Route{Prefix: site(to).String(), Group: group})
+	}
+	return routes
 }
 
 func name(i int) string { return fmt.Sprint("s", i+1) }
@@ -144,7 +153,7 @@ func (r *ring) epoch(number uint64) map[string][3]string {
 			if at == to {
 				return
 			}
-			if (to-at+5)%5 <= 2 {
+			if (to-at+5)%5 <= r.right {
 				at, port = (at+1)%5, 2
 			} else {
 				at, port = (at+4)%5, 1
@@ -226,12 +235,19 @@ func TestManifestsInForce(t *testing.T) {
 // in which manifests change may be inexact, too.
 func TestReassign(t *testing.T) {
 	r := newRing(t, "manifest")
-	for n := uint64(1); n <= 12; n++ {
+	for n := uint64(1); n <= 16; n++ {
 		switch n {
 		case 5:
 			r.absent[name(2)] = true
 		case 9:
 			r.absent[name(2)] = false
+		case 13:
+			r.right = 3
+			for i := range r.network.Devices {
+				r.network.Devices[i].Forwarding = &sdk.Forwarding{Routes: r.routes(i),
+					Groups: r.network.Devices[i].Forwarding.Groups}
+			}
+			r.plugin.NetworkChanged(t.Context(), r.network)
 		}
 		all := r.epoch(n)
 		if len(all) != 2 {
@@ -244,14 +260,19 @@ func TestReassign(t *testing.T) {
 				status = "LOST"
 			case n == 5 || n == 6:
 				status = "PARTIAL"
+			case n == 13 || n == 14:
+				status = "PARTIAL"
+				if !strings.Contains(got[1], "routes changed") {
+					t.Errorf("epoch %d, %s: problem %q", n, dimension, got[1])
+				}
 			}
 			if got[0] != status || status == "COMPLETE" && got[2] != fmt.Sprint(r.sent) {
 				t.Errorf("epoch %d, %s: %q; expected %s, %d packets", n, dimension, got, status, r.sent)
 			}
-			if changed := n == 7 || n == 11; changed != strings.Contains(got[1], "manifests changed") {
+			if changed := n == 7 || n == 11 || n == 15; changed != strings.Contains(got[1], "manifests changed") {
 				t.Errorf("epoch %d, %s: problem %q", n, dimension, got[1])
 			}
-			if after := n == 8 || n == 12; after != strings.Contains(got[1], "packets of the epoch before") {
+			if after := n == 8 || n == 12 || n == 16; after != strings.Contains(got[1], "packets of the epoch before") {
 				t.Errorf("epoch %d, %s: changes are compared with an inexact epoch: problem %q", n, dimension, got[1])
 			}
 		}
