@@ -5,6 +5,9 @@ package plugin
 import (
 	"errors"
 	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
 
 	"github.com/netsketch/netsketch/plugins/sdk"
 	"github.com/netsketch/netsketch/plugins/univmon/manifest"
@@ -21,8 +24,59 @@ type Assignment struct {
 	bits map[string]int // number of each dimension in entries, from 1
 }
 
-// routes are what the collector's routes and the configured paths decide of an assignment.
-func (a *Assignment) routes() [3]any { return [3]any{a.Sites, a.Internal, a.Problem.Pairs} }
+// fits reports whether packets count once under an assignment if the routes are those of next.
+// Packets of a host that only next knows count where they enter the network.
+func (a *Assignment) fits(next *Assignment) bool {
+	if a == next {
+		return true
+	}
+	routes := a.routes()
+	for where, now := range next.routes() {
+		if was, known := routes[where]; known && was != now {
+			return false
+		}
+	}
+	owners := make(map[netip.Prefix]string)
+	for i, prefixes := range a.Sites {
+		for _, p := range prefixes {
+			owners[p] = a.Problem.Switches[i].Name
+		}
+	}
+	for i, prefixes := range next.Sites {
+		for _, p := range prefixes {
+			for bits := p.Bits(); bits >= 0; bits-- { // the longest prefix decides
+				if was, known := owners[netip.PrefixFrom(p.Addr(), bits).Masked()]; known {
+					if was != next.Problem.Switches[i].Name {
+						return false
+					}
+					break
+				}
+			}
+		}
+	}
+	return true
+}
+
+// routes returns the paths of each pair of switches and the inner ports of each switch, by name.
+func (a *Assignment) routes() map[string]string {
+	out := make(map[string]string)
+	for _, p := range a.Problem.Pairs {
+		var paths []string
+		for _, path := range p.Paths {
+			var names []string
+			for _, i := range path {
+				names = append(names, a.Problem.Switches[i].Name)
+			}
+			paths = append(paths, strings.Join(names, " "))
+		}
+		slices.Sort(paths)
+		out[a.Problem.Switches[p.Origin].Name+" "+a.Problem.Switches[p.Destination].Name] = strings.Join(paths, ", ")
+	}
+	for i, ports := range a.Internal {
+		out[a.Problem.Switches[i].Name] = fmt.Sprint(ports)
+	}
+	return out
+}
 
 // Assign computes an assignment by a scheme. All switches that count need the same sketches of all
 // dimensions, so that the sketches can be added up. Absent are switches that do not count, with the

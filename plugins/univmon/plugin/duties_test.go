@@ -329,3 +329,50 @@ func TestSiteIDs(t *testing.T) {
 		t.Errorf("%d IDs changed with one switch", changed)
 	}
 }
+
+// Packets still count once when a host or a switch comes, and no longer when a host moves, when an
+// address in a prefix comes to another switch, or when routes change.
+func TestFits(t *testing.T) {
+	c := settings.Default[Configuration]()
+	c.Network.Scheme = "manifest"
+	assignment := func(change func(n *sdk.Network)) *Assignment {
+		n := newRing(t, "manifest").network
+		change(&n)
+		a, err := c.Assign(&n, c.Network.Scheme, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a
+	}
+	host := func(address string, at int) func(n *sdk.Network) {
+		return func(n *sdk.Network) {
+			n.Hosts = append(n.Hosts, sdk.Host{Name: "new", Addresses: []string{address}})
+			n.Links = append(n.Links, sdk.Link{A: sdk.Endpoint{Node: "new"}, B: sdk.Endpoint{Node: name(at), Port: 9}})
+		}
+	}
+	before := assignment(func(*sdk.Network) {})
+	for what, tc := range map[string]struct {
+		change func(n *sdk.Network)
+		fits   bool
+	}{
+		"nothing":              {func(*sdk.Network) {}, true},
+		"a host":               {host("192.0.2.1", 2), true},
+		"an address":           {host("10.0.3.7", 2), true},
+		"an address elsewhere": {host("10.0.3.7", 1), false},
+		"a switch": {func(n *sdk.Network) {
+			n.Devices = append([]sdk.Device{{Name: "s0", Objects: n.Devices[0].Objects}}, n.Devices...)
+		}, true},
+		"a host is gone": {func(n *sdk.Network) { n.Hosts = n.Hosts[1:] }, true},
+		"a host moves":   {func(n *sdk.Network) { n.Links[0].B.Node = name(3) }, false},
+		"a link": {func(n *sdk.Network) {
+			n.Links = append(n.Links, sdk.Link{A: sdk.Endpoint{Node: name(0), Port: 7}, B: sdk.Endpoint{Node: name(2), Port: 7}})
+		}, false},
+		"routes": {func(n *sdk.Network) {
+			n.Devices[0].Forwarding.Routes = (&ring{right: 1}).routes(0)
+		}, false},
+	} {
+		if before.fits(assignment(tc.change)) != tc.fits {
+			t.Errorf("%s: fits is %v", what, !tc.fits)
+		}
+	}
+}
