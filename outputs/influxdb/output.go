@@ -372,6 +372,7 @@ func (o *Output) send(ctx context.Context, encoded <-chan struct{}) {
 		if err != nil {
 			if due, patient := tries.failed(c, err); due {
 				rejected, err = o.writer.isolate(ctx, c.lines, err, patient)
+				tries.isolated(rejected.points > 0 && err == nil && !patient)
 			}
 		}
 		if err == nil {
@@ -402,24 +403,38 @@ type tries struct {
 	n      int    // failures of the kind in a row
 	all    int    // failures of every kind
 	over   bool   // the lines were tried one by one, and are not the reason
+
+	// ofLines is the kind of failure that lines of an earlier batch caused, or empty. Batches with more
+	// such lines, which may come in every epoch, are not sent again before their lines are tried.
+	ofLines string
 }
 
-func (t *tries) reset() { *t = tries{} }
+// reset begins to count anew, for the next batch.
+func (t *tries) reset() { *t = tries{ofLines: t.ofLines} }
+
+// isolated records whether some lines caused the failure, after all were tried one by one.
+func (t *tries) isolated(found bool) {
+	t.ofLines = ""
+	if found {
+		t.ofLines = t.kind
+	}
+}
 
 // begun reports whether failures are counted, and the lines have not been tried one by one yet.
 func (t *tries) begun() bool { return t.n > 0 && !t.over }
 
 // failed counts a failure and reports whether the lines are to be tried one by one, because some
 // of them may be the reason: the batch has failed sameFailures times in a row in the same way, or
-// anyFailures times. In the second case the server may lack time or memory, so that the lines must
-// be tried patiently. Afterwards, failed counts from zero again.
+// once as an earlier batch did because of its lines, or anyFailures times in any way. In the last
+// case the server may lack time or memory, so that the lines must be tried patiently. Afterwards,
+// failed counts from zero again.
 func (t *tries) failed(c chunk, err *undelivered) (due, patient bool) {
 	if !err.answered() {
 		t.reset()
 		return false, false
 	}
 	if t.points != c.points {
-		*t = tries{points: c.points}
+		*t = tries{points: c.points, ofLines: t.ofLines}
 	}
 	if kind := err.kind(); t.kind != kind || !err.mayBeOfLines() {
 		t.n, t.over, t.kind = 0, false, kind
@@ -428,7 +443,8 @@ func (t *tries) failed(c chunk, err *undelivered) (due, patient bool) {
 		t.n++
 	}
 	patient = t.all >= anyFailures
-	if !patient && t.n < sameFailures {
+	again := t.n > 0 && t.kind == t.ofLines && !t.over
+	if !patient && !again && t.n < sameFailures {
 		return false, false
 	}
 	if t.n, t.over = 0, true; patient {

@@ -492,3 +492,66 @@ func TestFlakyServer(t *testing.T) {
 		t.Errorf("%+v", st)
 	}
 }
+
+// TestPoisonInEveryBatch: a source whose points the database always refuses, in words that are not
+// known, delays the first batch only. The queue does not grow.
+func TestPoisonInEveryBatch(t *testing.T) {
+	d := newDatabase(t)
+	d.set(func(lines []string, _ *http.Request) (int, map[string]string, string) {
+		for _, l := range lines {
+			if strings.Contains(l, "packets=7000i") {
+				return 500, nil, `{"code":"internal error","message":"the column does not fit"}`
+			}
+		}
+		return http.StatusNoContent, nil, ""
+	})
+	s := newStore(t)
+	o := run(t, s, spoolConfig(t, d.URL), nil)
+	for i := range 20 {
+		publish(t, s, epoch.Add(time.Duration(i)*time.Second), flows(40, 0))
+		o.drained(40 * (i + 1))
+	}
+	if st := o.State(); st.Dropped != 20 || st.Sent != 20*39 {
+		t.Errorf("%+v", st)
+	}
+	if n := len(o.pauses); n != sameFailures-1 {
+		t.Errorf("%d pauses; expected %d", n, sameFailures-1)
+	}
+	// A server that fails now is not mistaken for such points: besides the usual tries, it gets one
+	// check, and one more when the batch has failed often.
+	var requests atomic.Int64
+	d.set(func([]string, *http.Request) (int, map[string]string, string) {
+		requests.Add(1)
+		return 500, nil, `{"code":"internal error","message":"an internal error has occurred"}`
+	})
+	publish(t, s, epoch.Add(time.Minute), flows(40, 0))
+	for range 2*sameFailures - len(o.pauses) + sameFailures - 1 {
+		<-o.pauses
+	}
+	if st := o.State(); st.Dropped != 20 || st.Queued != 40 {
+		t.Errorf("%+v", st)
+	}
+	if n := requests.Load(); n > 6*sameFailures {
+		t.Errorf("%d requests to a server that fails", n)
+	}
+}
+
+// TestExplicitSchemaAfterStart: after a restart no line was accepted yet, so that the output looks
+// for one in the batch that fails.
+func TestExplicitSchemaAfterStart(t *testing.T) {
+	d := newDatabase(t)
+	d.set(func(lines []string, _ *http.Request) (int, map[string]string, string) {
+		for _, l := range lines {
+			if strings.HasPrefix(l, writeCheck) || strings.Contains(l, "packets=1") {
+				return 422, nil, `{"code":"unprocessable entity","message":"not in the schema"}`
+			}
+		}
+		return http.StatusNoContent, nil, ""
+	})
+	s := newStore(t)
+	o := run(t, s, spoolConfig(t, d.URL), nil)
+	publish(t, s, epoch, flows(20, 0))
+	if st := o.drained(20); st.Dropped != 11 || st.Sent != 9 {
+		t.Errorf("%+v", st)
+	}
+}

@@ -51,6 +51,13 @@ func (e *undelivered) mayBeOfLines() bool {
 	return e.answered() && (!ok || !a.ofLoad())
 }
 
+// ofPoint reports whether InfluxDB refuses what is written, such as a measurement that an explicit
+// schema does not have, and not the client.
+func (e *undelivered) ofPoint() bool {
+	a, ok := errors.AsType[*answer](e.err)
+	return ok && a.influx && (a.code == http.StatusBadRequest || a.code == http.StatusUnprocessableEntity)
+}
+
 // kind identifies failures of the same kind: the status of a reply, or the text of another error.
 func (e *undelivered) kind() string {
 	if a, ok := errors.AsType[*answer](e.err); ok {
@@ -158,7 +165,7 @@ func (w *writer) isolate(ctx context.Context, lines string, failed *undelivered,
 	if patient {
 		x.confirmations, x.ofLines = patientConfirmations, (*undelivered).answered
 	}
-	if x.check(ctx) != nil {
+	if err := x.check(ctx); err != nil && !(x.accepted == "" && err.ofPoint() && x.anyAccepted(ctx, lines)) {
 		return drops{}, failed
 	}
 	if err := x.deliver(ctx, lines); err != nil {
@@ -194,6 +201,20 @@ func (x *isolation) check(ctx context.Context) *undelivered {
 		_, err = x.writer.deliver(ctx, x.accepted)
 	}
 	return err
+}
+
+// anyAccepted reports whether InfluxDB accepts one of a few lines of the batch. After a start, no line
+// has been accepted yet that check could write again.
+func (x *isolation) anyAccepted(ctx context.Context, lines string) bool {
+	all := strings.SplitAfter(strings.TrimSuffix(lines, "\n"), "\n")
+	const most = 16
+	for i := range min(len(all), most) {
+		_, err := x.writer.deliver(ctx, all[i*len(all)/min(len(all), most)])
+		if err == nil && x.accepted != "" {
+			return true
+		}
+	}
+	return false
 }
 
 // confirmations and patientConfirmations are how often a single line must fail, and the server

@@ -144,6 +144,8 @@ func TestDeliver(t *testing.T) {
 		`"execution_time_ms":0}`)
 	victoria := rejecting(400, `remoteAddr: "10.0.0.7:41234"; requestURI: /api/v2/write; cannot process influx line `+
 		`protocol data: incorrect influx line "m,flow=0BAD": cannot parse timestamp`)
+	telegraf := rejecting(400, `{"code":"internal error","err":"x","line":"0","message":"metric parse error: expected field `+
+		`at 2:22: \"m,flow=0BAD\"","op":""}`)
 	created := rejecting(201, `{"code":"invalid","message":"failed to parse line protocol: on line 1","line":1}`)
 	conflict := status(422, "failure writing points to database: partial write: field type conflict: "+
 		`input field \"n\" on measurement \"m\" is type float, already exists as type integer dropped=7`)
@@ -169,6 +171,7 @@ func TestDeliver(t *testing.T) {
 		{"some invalid, 3", version3, lines(100, 0, 41, 99), 3, 97, "invalid column type for column 'n'"},
 		{"some invalid, GreptimeDB", greptime, lines(100, 5, 6), 2, 98, "m,flow=6BAD: 400 Bad Request: Failed to parse"},
 		{"some invalid, VictoriaMetrics", victoria, lines(100, 5, 6), 2, 98, "m,flow=6BAD: 400 Bad Request: remoteAddr"},
+		{"some invalid, Telegraf", telegraf, lines(100, 5, 6), 2, 98, "m,flow=6BAD: 400 Bad Request: metric parse error"},
 		{"partial write as 201", created, lines(100, 5), 1, 99, "m,flow=5BAD: 201 Created: failed to parse line"},
 		{"all invalid", version1, lines(4, 0, 1, 2, 3), 4, 0, "m,flow=3BAD"},
 		{"one invalid", version2, lines(1, 0), 1, 0, "m,flow=0BAD"},
