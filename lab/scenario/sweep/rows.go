@@ -3,6 +3,7 @@
 package sweep
 
 import (
+	"bytes"
 	"encoding/csv"
 	"errors"
 	"fmt"
@@ -73,14 +74,12 @@ func ReadRows(paths ...string) (axes []Axis, rows []Row, err error) {
 	type measured struct{ at, seed, algorithm, measure, dimension string }
 	seen := map[measured]string{}
 	for i, path := range paths {
-		file, err := files.Open(path)
+		text, err := files.ReadText(path) // spreadsheets write a byte order mark
 		if err != nil {
 			return nil, nil, err
 		}
-		r := csv.NewReader(file)
-		fail := func(err error) ([]Axis, []Row, error) {
-			return nil, nil, errors.Join(fmt.Errorf("%s: %w", path, err), file.Close())
-		}
+		r := csv.NewReader(bytes.NewReader(text))
+		fail := func(err error) ([]Axis, []Row, error) { return nil, nil, fmt.Errorf("%s: %w", path, err) }
 		header, err := r.Read()
 		if err != nil && !errors.Is(err, io.EOF) {
 			return fail(err)
@@ -120,9 +119,6 @@ func ReadRows(paths ...string) (axes []Axis, rows []Row, err error) {
 				}
 			}
 			rows = append(rows, row)
-		}
-		if err := file.Close(); err != nil {
-			return nil, nil, err
 		}
 	}
 	if len(rows) == 0 {

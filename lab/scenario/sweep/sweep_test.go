@@ -313,6 +313,14 @@ func TestRows(t *testing.T) {
 	if text, err := os.ReadFile(names[0]); err != nil || !strings.Contains(string(text), ">a src+dst 0</text>") {
 		t.Errorf("%s, %v", text, err)
 	}
+	text, err := os.ReadFile(one)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if axes, _, err := sweep.ReadRows(put(t, dir, "mark.csv", "\ufeff"+string(text)), two); err != nil ||
+		axes[0].Key != gotAxes[0].Key {
+		t.Errorf("a file with a byte order mark: %v, %v", axes, err)
+	}
 	none := write("3.csv", nil, []sweep.Row{{Seed: 1, Total: total("f1", 1)}})
 	if axes, rows, err := sweep.ReadRows(none); err != nil {
 		t.Error(err)
@@ -333,6 +341,7 @@ func TestRows(t *testing.T) {
 		"seed.csv: line 2: strconv.ParseUint: parsing \"x\"": file("seed.csv", head+"1,x"+line[3:]),
 		"path.csv: line 2: measure \"../b\"":                 file("path.csv", head+"1,1,true,a,../b,,1,1,1\n"),
 		"infinite.csv: line 2: value +Inf: expected":         file("infinite.csv", head+"1,1,true,a,b,,Inf,1,1\n"),
+		"wide.csv is UTF-16; save it as UTF-8":               file("wide.csv", "\xff\xfef\x00"),
 		"absent.csv: no such file":                           {filepath.Join(dir, "absent.csv")},
 	} {
 		if _, _, err := sweep.ReadRows(files...); err == nil || !strings.Contains(err.Error(), want) {
