@@ -455,7 +455,7 @@ var errLeadingZero = errors.New("a number that begins with 0 would be octal for 
 // Decimal refuses a number with leading zeros, because readers disagree on its base.
 func Decimal(text string) error {
 	digits := strings.TrimLeft(text, "+-")
-	if len(digits) > 1 && digits[0] == '0' && digits[1] >= '0' && digits[1] <= '9' {
+	if len(digits) > 1 && digits[0] == '0' && (digits[1] >= '0' && digits[1] <= '9' || digits[1] == '_') {
 		return errLeadingZero
 	}
 	return nil

@@ -125,6 +125,7 @@ func TestLeadingZeros(t *testing.T) {
 	}
 	for text, want := range map[string]string{
 		"whole: 010": "begins with 0", "whole: -08": "begins with 0", "whole: 0x10": "", "whole: 0": "",
+		"whole: 0_10": "begins with 0", "whole: 1_0": "",
 		"share: 010": "begins with 0", "share: 01.5": "begins with 0", "share: 0.5": "", "share: 08": "begins with 0",
 		"size: 010": "begins with 0", "size: 08KiB": "begins with 0", "size: 0.5KiB": "", "size: 1.5": "expected a size",
 		"text: 010": "", "settings: {a: 010, b: -010, c: 08, d: 10}": "",

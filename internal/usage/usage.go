@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/netsketch/netsketch/internal/suggest"
+	"github.com/netsketch/netsketch/settings"
 )
 
 // Explain changes a program's command and those below it: an error about their arguments shows the
@@ -55,7 +56,7 @@ func flagError(cmd *cobra.Command, err error, line string) error {
 			return fmt.Errorf("%w; did you mean --%s?", err, near)
 		}
 	}
-	if invalid, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
+	if invalid, ok := errors.AsType[*pflag.InvalidValueError](err); ok && settings.Decimal(invalid.GetValue()) == nil {
 		f := invalid.GetFlag()
 		if kind := kinds[f.Value.Type()]; kind != "" {
 			err = fmt.Errorf("--%s %q: expected %s", f.Name, invalid.GetValue(), kind)
@@ -82,9 +83,26 @@ func renamed(cmd *cobra.Command, called string, f func()) {
 	fmt.Fprint(out, r.Replace(text.String()))
 }
 
+// number is the value of a flag that is a whole number. pflag would read 010 as 8.
+type number struct{ pflag.Value }
+
+func (n number) Set(text string) error {
+	if err := settings.Decimal(text); err != nil {
+		return err
+	}
+	return n.Value.Set(text)
+}
+
 func walk(cmd *cobra.Command, called string) {
 	for _, c := range cmd.Commands() {
 		walk(c, called)
+	}
+	for _, flags := range []*pflag.FlagSet{cmd.Flags(), cmd.PersistentFlags()} {
+		flags.VisitAll(func(f *pflag.Flag) {
+			if strings.HasPrefix(f.Value.Type(), "int") || strings.HasPrefix(f.Value.Type(), "uint") {
+				f.Value = number{f.Value}
+			}
+		})
 	}
 	if !cmd.Runnable() {
 		cmd.DisableFlagsInUseLine = true

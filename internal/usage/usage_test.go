@@ -33,6 +33,8 @@ func TestExplain(t *testing.T) {
 		{"bin/tool", "need --plan x --pln", "unknown flag: --pln; did you mean --plan?", true},
 		{"bin/tool", "need --qqqq", "unknown flag: --qqqq; see bin/tool need --help", true},
 		{"bin/tool", "need --times x", `--times "x": expected a whole number; see bin/tool need --help`, true},
+		{"bin/tool", "need --plan x --times 010", "a number that begins with 0 would be octal for some programs", true},
+		{"bin/tool", "need --plan x --times 0x10", "", false},
 		{"bin/tool", "need --times", "flag needs an argument: --times; see bin/tool need --help", true},
 	} {
 		program := &cobra.Command{Use: "tool", SilenceErrors: true, SilenceUsage: true}

@@ -13,6 +13,8 @@ import (
 	"net/netip"
 	"strconv"
 	"strings"
+
+	"github.com/netsketch/netsketch/settings"
 )
 
 // Query is a parsed query: sequences of operators. The last sequence is the result.
@@ -368,6 +370,9 @@ func (p *parser) operand() (*Expression, error) {
 		e.Operation, e.Left = "!", operand
 		return e, err
 	case t.kind == number:
+		if err := settings.Decimal(t.text); err != nil {
+			return nil, p.fail(t.at, "%q: %v", t.text, err)
+		}
 		n, err := strconv.ParseInt(t.text, 0, 64)
 		if err != nil {
 			return nil, p.fail(t.at, "%q is no integer", t.text)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/netsketch/netsketch/plugins/omnimon/analysis"
 	"github.com/netsketch/netsketch/plugins/sdk"
+	"github.com/netsketch/netsketch/settings"
 	"github.com/netsketch/netsketch/sketch/flow"
 	"github.com/netsketch/netsketch/sketch/rowhash"
 )
@@ -428,10 +429,14 @@ func find(d *sdk.Device, c *Configuration) (*counts, error) {
 	return out, nil
 }
 
-// number reads an annotation that is a number, decimal or with the prefix 0x.
+// number reads an annotation that is a number, decimal or with the prefix 0x. As in P4, 010 is ten.
 func number(o *sdk.Object, name string, to *int) error {
 	text := o.Annotations[annotation][name]
-	n, err := strconv.ParseInt(text, 0, 32)
+	base := 0
+	if settings.Decimal(text) != nil {
+		base = 10
+	}
+	n, err := strconv.ParseInt(text, base, 32)
 	if err != nil {
 		return fmt.Errorf("annotation %s of %s is %q, not a number", name, o.Name, text)
 	}

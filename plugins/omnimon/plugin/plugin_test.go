@@ -1247,3 +1247,14 @@ func FuzzState(f *testing.F) {
 		_, _ = p.Configure(t.Context(), sdk.Config{}, simNetwork())
 	})
 }
+
+// Numbers of annotations are read as in P4, where a leading zero does not mean octal.
+func TestNumbers(t *testing.T) {
+	for text, want := range map[string]int{"10": 10, "010": 10, "0x10": 16, "0": 0, "0o10": 8} {
+		got := -1
+		o := &sdk.Object{Annotations: sdk.Annotations{annotation: {"bad_slot": text}}}
+		if err := number(o, "bad_slot", &got); err != nil || got != want {
+			t.Errorf("%s: %d, %v", text, got, err)
+		}
+	}
+}
