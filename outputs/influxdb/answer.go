@@ -98,7 +98,8 @@ func (a *answer) Error() string {
 // lineErrors matches errors about line protocol: the first line errors of InfluxDB 1.8 and 2, the
 // second line errors of InfluxDB 3, QuestDB, Telegraf, GreptimeDB and VictoriaMetrics.
 var lineErrors = regexp.MustCompile(`(?i)partial write|unable to parse '|field type conflict|beyond retention policy|` +
-	`parse (InfluxDB )?line protocol|parsing failed|metric parse error|invalid column type|column type mismatch|influx line`)
+	`parse (InfluxDB )?line protocol|parsing failed|metric parse error|` +
+	`invalid column type|column type mismatch|influx line`)
 
 // rejectsLines reports whether InfluxDB rejects lines of the request as invalid. It uses the
 // message and not the status, because InfluxDB 3 has answered a partial write with 201, and

@@ -144,8 +144,8 @@ func TestDeliver(t *testing.T) {
 		`"execution_time_ms":0}`)
 	victoria := rejecting(400, `remoteAddr: "10.0.0.7:41234"; requestURI: /api/v2/write; cannot process influx line `+
 		`protocol data: incorrect influx line "m,flow=0BAD": cannot parse timestamp`)
-	telegraf := rejecting(400, `{"code":"internal error","err":"x","line":"0","message":"metric parse error: expected field `+
-		`at 2:22: \"m,flow=0BAD\"","op":""}`)
+	telegraf := rejecting(400, `{"code":"internal error","err":"x","line":"0","message":"metric parse error: `+
+		`expected field at 2:22: \"m,flow=0BAD\"","op":""}`)
 	created := rejecting(201, `{"code":"invalid","message":"failed to parse line protocol: on line 1","line":1}`)
 	conflict := status(422, "failure writing points to database: partial write: field type conflict: "+
 		`input field \"n\" on measurement \"m\" is type float, already exists as type integer dropped=7`)

@@ -13,8 +13,6 @@ import (
 	"net/netip"
 	"strconv"
 	"strings"
-
-	"github.com/netsketch/netsketch/settings"
 )
 
 // Query is a parsed query: sequences of operators. The last sequence is the result.
@@ -370,8 +368,8 @@ func (p *parser) operand() (*Expression, error) {
 		e.Operation, e.Left = "!", operand
 		return e, err
 	case t.kind == number:
-		if err := settings.Decimal(t.text); err != nil {
-			return nil, p.fail(t.at, "%q: %v", t.text, err)
+		if len(t.text) > 1 && t.text[0] == '0' && strings.Trim(t.text, "0123456789_") == "" {
+			return nil, p.fail(t.at, "%q begins with 0: leave the zeros out, or write an octal number as 0o10", t.text)
 		}
 		n, err := strconv.ParseInt(t.text, 0, 64)
 		if err != nil {

@@ -123,7 +123,7 @@ func TestErrors(t *testing.T) {
 		{"r = packets.reduce(keys=(dst), n=sum(dst))", `q:1:38: an aggregate of sum must be an integer, this is an address`},
 		{"r = packets.filter(payload contains \"x)", `q:1:37: the string has no closing quote`},
 		{"r = packets.filter(src in 10.0.0.0/40)", `q:1:27: "10.0.0.0/40" is neither an address nor a prefix`},
-		{"r = packets.filter(dport == 010)", `q:1:29: "010": a number that begins with 0 would be octal`},
+		{"r = packets.filter(dport == 010)", `q:1:29: "010" begins with 0: leave the zeros out`},
 		{"r = packets.filter(length > 99999999999999999999)", `q:1:29: "99999999999999999999" is no integer`},
 		{"r = packets.filter(proto == TCP)", `q:1:1: the result "r" is a stream of packets`},
 		{"r = other.distinct(dst)", `q:1:5: unknown source "other"`},
