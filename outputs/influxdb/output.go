@@ -404,8 +404,8 @@ type tries struct {
 	all    int    // failures of every kind
 	over   bool   // the lines were tried one by one, and are not the reason
 
-	// ofLines is the kind of failure that lines of an earlier batch caused, or empty. Batches with more
-	// such lines, which may come in every epoch, are not sent again before their lines are tried.
+	// ofLines is the kind of failure that lines of an earlier batch caused, or empty. The lines of
+	// further batches that fail so are tried at once, because every epoch may bring such lines.
 	ofLines string
 }
 

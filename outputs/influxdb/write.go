@@ -203,8 +203,8 @@ func (x *isolation) check(ctx context.Context) *undelivered {
 	return err
 }
 
-// anyAccepted reports whether InfluxDB accepts one of a few lines of the batch. After a start, no line
-// has been accepted yet that check could write again.
+// anyAccepted reports whether InfluxDB accepts one of a few lines of the batch. After a start, no
+// line has been accepted yet that check could write again.
 func (x *isolation) anyAccepted(ctx context.Context, lines string) bool {
 	all := strings.SplitAfter(strings.TrimSuffix(lines, "\n"), "\n")
 	const most = 16
