@@ -18,8 +18,8 @@ var fingerprintRuns = map[int]int{1000: 1000, 10_000: 100}
 const bucketBytes, fingerprintBytes = 8, 9
 
 // bucketsPerFlow are the points of the axis: buckets in the first chart; in the second, bytes of
-// the same number of buckets without fingerprint. Decoding begins to succeed at 1.23 (Theorem 3.1), so
-// the points are dense there: with distant ones no difference would be seen.
+// the same number of buckets without fingerprint. Decoding begins to succeed at 1.23 (Theorem 3.1):
+// the points are dense there, because distant ones would show no difference.
 var bucketsPerFlow = []float64{1.15, 1.2, 1.21, 1.22, 1.225, 1.23, 1.235, 1.24, 1.25, 1.26, 1.28, 1.3, 1.35, 1.4, 1.45}
 
 func chamelemonFigure10() suite.Suite {
