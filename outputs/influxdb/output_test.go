@@ -497,7 +497,9 @@ func TestFlakyServer(t *testing.T) {
 // known, delays the first batch only. The queue does not grow.
 func TestPoisonInEveryBatch(t *testing.T) {
 	d := newDatabase(t)
+	var requests atomic.Int64
 	d.set(func(lines []string, _ *http.Request) (int, map[string]string, string) {
+		requests.Add(1)
 		for _, l := range lines {
 			if strings.Contains(l, "packets=7000i") {
 				return 500, nil, `{"code":"internal error","message":"the column does not fit"}`
@@ -508,8 +510,15 @@ func TestPoisonInEveryBatch(t *testing.T) {
 	s := newStore(t)
 	o := run(t, s, spoolConfig(t, d.URL), nil)
 	for i := range 20 {
+		if i == 1 {
+			requests.Store(0)
+		}
 		publish(t, s, epoch.Add(time.Duration(i)*time.Second), flows(40, 0))
 		o.drained(40 * (i + 1))
+	}
+	// The batch, a check, the other lines, the line, and a check.
+	if n := requests.Load(); n != 19*5 {
+		t.Errorf("%d requests for 19 batches", n)
 	}
 	if st := o.State(); st.Dropped != 20 || st.Sent != 20*39 {
 		t.Errorf("%+v", st)
@@ -519,7 +528,7 @@ func TestPoisonInEveryBatch(t *testing.T) {
 	}
 	// A server that fails now is not mistaken for such points: besides the usual tries, it gets one
 	// check, and one more when the batch has failed often.
-	var requests atomic.Int64
+	requests.Store(0)
 	d.set(func([]string, *http.Request) (int, map[string]string, string) {
 		requests.Add(1)
 		return 500, nil, `{"code":"internal error","message":"an internal error has occurred"}`

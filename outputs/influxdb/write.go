@@ -83,7 +83,10 @@ type writer struct {
 	aside     func(lines string)   // keeps lines that InfluxDB rejects; nil drops them
 	logged    map[string]time.Time // time when dropped points were last logged, by measurement
 	accepted  string               // last line of the last request that was accepted
+	refused   map[string]bool      // series of lines that isolate has found; at most maxRefused
 }
+
+const maxRefused = 1000
 
 func newWriter(c *Config, tlsConfig *tls.Config, logger *slog.Logger) *writer {
 	transport := &http.Transport{
@@ -107,6 +110,7 @@ func newWriter(c *Config, tlsConfig *tls.Config, logger *slog.Logger) *writer {
 		logger:    logger,
 		now:       time.Now,
 		logged:    map[string]time.Time{},
+		refused:   map[string]bool{},
 	}
 }
 
@@ -168,15 +172,42 @@ func (w *writer) isolate(ctx context.Context, lines string, failed *undelivered,
 	if err := x.check(ctx); err != nil && !(x.accepted == "" && err.ofPoint() && x.anyAccepted(ctx, lines)) {
 		return drops{}, failed
 	}
-	if err := x.deliver(ctx, lines); err != nil {
-		return drops{}, err
+	others, again := w.partRefused(lines)
+	for _, part := range []string{others, again} {
+		if part == "" {
+			continue
+		}
+		if err := x.deliver(ctx, part); err != nil {
+			return drops{}, err
+		}
 	}
 	all := x.drops
 	for i, line := range x.suspects {
+		if len(w.refused) >= maxRefused {
+			clear(w.refused)
+		}
+		w.refused[seriesOf(line)] = true
 		d := w.drop(line, 1, x.reasons[i])
 		all = drops{all.points + d.points, d.reason}
 	}
 	return all, nil
+}
+
+// partRefused parts lines of series of which isolate found a line before from the others, so that a
+// series that is always refused takes few requests.
+func (w *writer) partRefused(lines string) (others, again string) {
+	if len(w.refused) == 0 {
+		return lines, ""
+	}
+	var parts [2]strings.Builder
+	for line := range strings.SplitAfterSeq(lines, "\n") {
+		i := 0
+		if w.refused[seriesOf(line)] {
+			i = 1
+		}
+		parts[i].WriteString(line)
+	}
+	return parts[0].String(), parts[1].String()
 }
 
 // isolation is the state of one call of isolate.
@@ -219,7 +250,8 @@ func (x *isolation) anyAccepted(ctx context.Context, lines string) bool {
 
 // confirmations and patientConfirmations are how often a single line must fail, and the server
 // accept another line after each failure, until the line is set aside: a server that fails now and
-// then loses no points.
+// then loses no points. If a line of the same series was set aside before, one failure suffices, but
+// not if the server may be overloaded.
 const confirmations, patientConfirmations = 3, 10
 
 func (x *isolation) deliver(ctx context.Context, lines string) *undelivered {
@@ -241,7 +273,7 @@ func (x *isolation) deliver(ctx context.Context, lines string) *undelivered {
 		if err := x.check(ctx); err != nil {
 			return err
 		}
-		if try == x.confirmations {
+		if try == x.confirmations || x.confirmations == confirmations && x.refused[seriesOf(lines)] {
 			x.suspects, x.reasons = append(x.suspects, lines), append(x.reasons, failed.err)
 			return nil
 		}
