@@ -161,11 +161,7 @@ func (q *Queue) open() error {
 	if err := os.MkdirAll(q.opts.Dir, 0o700); err != nil {
 		return err
 	}
-	var err error
-	if q.lock, err = lockFile(filepath.Join(q.opts.Dir, "lock")); err != nil {
-		return err
-	}
-	if q.state, err = openState(filepath.Join(q.opts.Dir, "state")); err != nil {
+	if err := q.openFiles(); err != nil {
 		return err
 	}
 	q.acked = q.state.saved.Acked
@@ -189,6 +185,39 @@ func (q *Queue) open() error {
 	q.removeAcked()
 	q.save()
 	return nil
+}
+
+// openFiles opens the lock and the state file.
+func (q *Queue) openFiles() (err error) {
+	if q.lock, err = lockFile(filepath.Join(q.opts.Dir, "lock")); err != nil {
+		return err
+	}
+	q.state, err = openState(filepath.Join(q.opts.Dir, "state"))
+	return err
+}
+
+// restore makes the directory, the lock and the state file again if they were removed while the
+// queue is in use, and reports whether they were.
+func (q *Queue) restore() (removed bool, err error) {
+	if q.state.file != nil {
+		open, openErr := q.state.file.Stat()
+		now, err := os.Stat(filepath.Join(q.opts.Dir, "state"))
+		if openErr == nil && err == nil && os.SameFile(open, now) {
+			return false, nil
+		}
+		q.state.file.Close()
+	}
+	if q.lock != nil {
+		q.lock.Close()
+	}
+	if err := os.MkdirAll(q.opts.Dir, 0o700); err != nil {
+		return true, err
+	}
+	if err := q.openFiles(); err != nil {
+		return true, err
+	}
+	q.opts.Logger.Error("the files of the spool were removed; new ones are made", "dir", q.opts.Dir)
+	return true, nil
 }
 
 func (q *Queue) release() {
@@ -255,9 +284,13 @@ func (q *Queue) write(r Record, b []byte) error {
 	if n := len(q.segments); n > 0 {
 		last = q.segments[n-1]
 	}
+	removed, err := q.restore()
+	if err != nil {
+		return err
+	}
 	limit := min(max(q.bytes()/16, smallSegment), q.opts.SegmentBytes)
-	if last == nil || last.size+int64(len(b)) > limit && last.records > 0 {
-		if last != nil {
+	if last == nil || removed || last.size+int64(len(b)) > limit && last.records > 0 {
+		if last != nil && !removed { // a removed file can be read as long as it is open
 			_ = q.sync() // logged
 			last.close()
 		}

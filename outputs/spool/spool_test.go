@@ -350,6 +350,37 @@ func TestDamageWhileOpen(t *testing.T) {
 
 func len64(b []byte) int64 { return int64(len(b)) }
 
+// TestRemovedWhileOpen: after the directory is removed, new records are kept in a new one, also
+// across a restart, and no other process may use it.
+func TestRemovedWhileOpen(t *testing.T) {
+	o := Options{Dir: filepath.Join(t.TempDir(), "a", "spool")}
+	q := open(t, o)
+	appendN(t, q, 0, 10)
+	if err := os.RemoveAll(filepath.Dir(o.Dir)); err != nil {
+		t.Fatal(err)
+	}
+	appendN(t, q, 10, 20)
+	if other, err := Open(o); err == nil {
+		other.Close()
+		t.Error("another process may use the new directory")
+	}
+	for want := range uint64(15) {
+		r, ok, err := q.Next()
+		if err != nil || !ok || r.Seq != want {
+			t.Fatalf("record %d, %v, %v; expected %d", r.Seq, ok, err, want)
+		}
+		q.Ack(r.Seq)
+	}
+	if err := q.Close(); err != nil {
+		t.Fatal(err)
+	}
+	q = open(t, o)
+	wantRange(t, drain(t, q), 15, 20)
+	if s := q.Stats(); s.DroppedSize+s.DroppedCorrupt != 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
 func TestManyDamaged(t *testing.T) {
 	o := Options{Dir: t.TempDir(), SegmentBytes: 100}
 	q := open(t, o)
