@@ -163,6 +163,9 @@ func parseRecord(device string, data []byte) (*Record, error) {
 
 // Save implements Records. The record survives a crash of the system.
 func (d records) Save(_ context.Context, device string, data []byte, _ uint64) (uint64, error) {
+	if err := os.MkdirAll(string(d), 0o700); err != nil { // it was removed
+		return 0, err
+	}
 	f, err := os.CreateTemp(string(d), "."+device+".*")
 	if err != nil {
 		return 0, err
