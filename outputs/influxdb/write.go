@@ -250,8 +250,8 @@ func (x *isolation) anyAccepted(ctx context.Context, lines string) bool {
 
 // confirmations and patientConfirmations are how often a single line must fail, and the server
 // accept another line after each failure, until the line is set aside: a server that fails now and
-// then loses no points. If a line of the same series was set aside before, one failure suffices, but
-// not if the server may be overloaded.
+// then loses no points. If a line of the same series was set aside before, one failure suffices,
+// but not if the server may be overloaded.
 const confirmations, patientConfirmations = 3, 10
 
 func (x *isolation) deliver(ctx context.Context, lines string) *undelivered {
