@@ -18,6 +18,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -42,6 +43,7 @@ type Reader struct {
 	source  source
 	packets int
 	longer  int // records with more bytes than their packets had
+	zero    int // packets whose IPv4 header has the wrong checksum zero
 	frame   []byte
 	dates   dates
 }
@@ -234,7 +236,32 @@ func (r *Reader) Next() (Packet, error) {
 	if len(p.data) > p.length {
 		r.longer++
 	}
-	return Packet{r.dates.next(r.packets-1, p.date), r.ethernet(p.data, p.link)}, nil
+	frame := r.ethernet(p.data, p.link)
+	if zeroChecksum(frame) {
+		r.zero++
+	}
+	return Packet{r.dates.next(r.packets-1, p.date), frame}, nil
+}
+
+// zeroChecksum reports whether a frame's IPv4 header has a checksum of zero which is wrong.
+func zeroChecksum(frame []byte) bool {
+	at := 12
+	for len(frame) >= at+4 && slices.Contains([]uint16{0x8100, 0x88a8, 0x9100}, binary.BigEndian.Uint16(frame[at:])) {
+		at += 4 // a VLAN tag
+	}
+	if len(frame) < at+22 || binary.BigEndian.Uint16(frame[at:]) != 0x0800 {
+		return false
+	}
+	ip := frame[at+2:]
+	header := int(ip[0]&0xf) * 4
+	if ip[0]>>4 != 4 || header < 20 || len(ip) < header || ip[10]|ip[11] != 0 {
+		return false
+	}
+	sum := 0
+	for i := 0; i < header; i += 2 {
+		sum += int(binary.BigEndian.Uint16(ip[i:]))
+	}
+	return sum%0xffff != 0
 }
 
 // Name returns the path that the file was opened by.
@@ -270,6 +297,11 @@ func (r *Reader) Warn(log *slog.Logger) {
 	if n := r.OtherLinks(); n > 0 {
 		log.Warn("packets of a capture file are left out: their interfaces have neither Ethernet nor IP", "file", r.name,
 			"packets", n)
+	}
+	if r.zero > 0 {
+		log.Warn("IPv4 headers of a capture file have the checksum zero: the packets were captured before the device "+
+			"computed it, and programs take them for damaged; tcprewrite --fixcsum corrects the file", "file", r.name,
+			"packets", r.zero)
 	}
 }
 

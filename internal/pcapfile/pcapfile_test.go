@@ -579,3 +579,35 @@ func FuzzOpen(f *testing.F) {
 		}
 	})
 }
+
+// TestZeroChecksums: Warn counts packets that were captured before the device computed the checksum
+// of their IPv4 header. A right checksum may be zero, too.
+func TestZeroChecksums(t *testing.T) {
+	header := []byte{0x45, 0, 0, 20, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2}
+	right := slices.Clone(header)
+	binary.BigEndian.PutUint16(right[4:], 0x66d7) // with this identification
+	var buf bytes.Buffer
+	w := pcapgo.NewWriter(&buf)
+	_ = w.WriteFileHeader(65535, layers.LinkTypeEthernet)
+	for _, b := range [][]byte{ether(0x0800, header), ether(0x8100, append([]byte{0, 5, 8, 0}, header...)),
+		ether(0x0800, right), ether(0x0800, header[:12]), ether(0x0806, header)} {
+		_ = w.WritePacket(gopacket.CaptureInfo{Timestamp: begin, CaptureLength: len(b), Length: len(b)}, b)
+	}
+	path := filepath.Join(t.TempDir(), "x.pcap")
+	if err := os.WriteFile(path, buf.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r, err := pcapfile.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	for err == nil {
+		_, err = r.Next()
+	}
+	var log testkit.Log
+	r.Warn(log.Logger())
+	if text := log.String(); !strings.Contains(text, "packets=2") || !strings.Contains(text, "fixcsum") {
+		t.Errorf("log: %s", text)
+	}
+}

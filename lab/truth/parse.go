@@ -78,20 +78,7 @@ func ParseEncapsulated(frame []byte) (flow.Key, bool) {
 // parseEncapsulated also returns the payload behind the IP header and its extension headers; nil
 // for a later fragment.
 func parseEncapsulated(frame []byte) (flow.Key, []byte, bool) {
-	kind, rest := parseLink(frame, 2*maxTags)
-	switch {
-	case kind == typePPPoE && len(rest) >= pppoeLen:
-		kind, rest = pppoeType(rest), rest[pppoeLen:]
-	case kind == typeMPLS || kind == typeMPLSMulticast:
-		kind = 0
-		for labels := 1; labels <= 6 && len(rest) >= labelLen; labels++ {
-			bottom := rest[2]&1 == 1
-			if rest = rest[labelLen:]; bottom {
-				kind, _ = labeledType(rest)
-				break
-			}
-		}
-	}
+	kind, rest := unwrap(frame)
 	switch kind {
 	case typeIPv4:
 		return parseIPv4(rest)
@@ -102,9 +89,32 @@ func parseEncapsulated(frame []byte) (flow.Key, []byte, bool) {
 	return flow.Key{}, nil, false
 }
 
+// unwrap returns the EtherType and the bytes behind VLAN tags and then MPLS labels or a PPPoE
+// session. If no IP is behind labels or session, it returns their EtherType.
+func unwrap(frame []byte) (kind uint16, rest []byte) {
+	kind, rest = parseLink(frame, 2*maxTags)
+	carried, b := uint16(0), rest
+	switch {
+	case kind == typePPPoE && len(rest) >= pppoeLen:
+		carried, b = pppoeType(rest), rest[pppoeLen:]
+	case kind == typeMPLS || kind == typeMPLSMulticast:
+		for labels := 1; labels <= 6 && len(b) >= labelLen; labels++ {
+			bottom := b[2]&1 == 1
+			if b = b[labelLen:]; bottom {
+				carried, _ = labeledType(b)
+				break
+			}
+		}
+	}
+	if carried != 0 {
+		return carried, b
+	}
+	return kind, rest
+}
+
 // Refusal returns why ParseEncapsulated refuses a frame, for a count by reason.
 func Refusal(frame []byte) string {
-	kind, b := parseLink(frame, 2*maxTags)
+	kind, b := unwrap(frame)
 	switch {
 	case len(frame) < ethernetLen:
 		return "shorter than an Ethernet header"

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -233,5 +234,34 @@ func TestParseEncapsulated(t *testing.T) {
 	}
 	if deep < 100 || deep > 500 {
 		t.Errorf("%d of 1000 frames are too deep; expected some", deep)
+	}
+}
+
+// TestRefusal: the reason is that of the IP header, also behind labels and sessions.
+func TestRefusal(t *testing.T) {
+	ip := make([]byte, 28)
+	copy(ip, []byte{0x45, 0, 0, 28, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2})
+	wrong := slices.Clone(ip)
+	wrong[10] = 1
+	for link, header := range map[string][]byte{
+		"Ethernet": {8, 0}, "VLAN": {0x81, 0, 0, 5, 8, 0}, "two VLANs": {0x88, 0xa8, 0, 5, 0x81, 0, 0, 6, 8, 0},
+		"MPLS": {0x88, 0x47, 0, 1, 1, 255}, "two labels": {0x88, 0x47, 0, 1, 0, 255, 0, 2, 1, 255},
+		"PPPoE": {0x88, 0x64, 0x11, 0, 0, 1, 0, 30, 0, 0x21},
+	} {
+		frame := append(make([]byte, 12), header...)
+		for want, b := range map[string][]byte{"header checksum zero": ip, "wrong IPv4 header checksum": wrong} {
+			if got := truth.Refusal(append(slices.Clone(frame), b...)); !strings.Contains(got, want) {
+				t.Errorf("%s: %q, want %q", link, got, want)
+			}
+		}
+	}
+	for want, frame := range map[string][]byte{
+		"no IP behind MPLS": append(make([]byte, 12), 0x88, 0x47, 0, 1, 1, 255, 0, 0, 0, 0),
+		"EtherType 0x0806":  append(make([]byte, 12), 8, 6, 0, 0),
+		"shorter than":      make([]byte, 10),
+	} {
+		if got := truth.Refusal(frame); !strings.Contains(got, want) {
+			t.Errorf("%q, want %q", got, want)
+		}
 	}
 }
