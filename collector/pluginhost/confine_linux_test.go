@@ -90,7 +90,7 @@ func TestKillTakesDescendants(t *testing.T) {
 			t.Errorf("descendant %d is left", child)
 		}
 	}
-	if why := inst.Status().LastError; !strings.Contains(why, "killed from outside: it was killed by signal 9 (killed)") {
+	if why := inst.Status().LastError; !strings.Contains(why, "killed from outside, by signal 9 (killed)") {
 		t.Errorf("last error %q", why)
 	}
 	childrenOf(t, tmp) // children of the successor

@@ -150,6 +150,8 @@ func TestOddEnds(t *testing.T) {
 		"a child writes":    {"(while :; do echo busy >&2; sleep 0.01; done) & echo oh; exit 4", []string{"status 4"}},
 		"handshake, ends":   {"echo '1|1|unix|/nosuch|grpc|'; echo bye >&2; exit 6", []string{"status 6", "bye"}},
 		"handshake, killed": {"echo '1|1|unix|/nosuch|grpc|'; kill -KILL $$", []string{"killed"}},
+		"killed":            {"kill -KILL $$", []string{"it was killed from outside, by signal 9 (killed)"}},
+		"a huge version":    {"echo '1|99999999999999999999|unix|/nosuch|grpc|'; sleep 300", []string{"speaks version"}},
 		"half a handshake":  {"printf '1|1|un'; echo bye >&2; exit 6", []string{"status 6", "bye"}},
 		"binary":            {"printf '\\000\\377\\033[2J\\r\\n' >&2; exit 6", []string{"status 6"}},
 		"same words": {"for i in 1 2 3 4 5 6 7 8 9; do echo again >&2; done; echo last >&2; exit 6",

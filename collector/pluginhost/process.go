@@ -260,7 +260,7 @@ func (p *process) exitErr() error {
 	if status, ok := state.Sys().(syscall.WaitStatus); ok && status.Signaled() {
 		err = fmt.Errorf("was killed by signal %d (%s)", int(status.Signal()), status.Signal())
 		if status.Signal() == syscall.SIGKILL && !p.killed && !p.outOfMemory {
-			return fmt.Errorf("%w: it %w", errKilled, err)
+			return fmt.Errorf("was %w, by signal %d (%s)", errKilled, int(status.Signal()), status.Signal())
 		}
 	}
 	if p.outOfMemory || method == MemoryRlimit && !state.Success() && noMemory.MatchString(p.logs.stderrTail()) {
@@ -435,9 +435,6 @@ func (p *process) version() int {
 	if m == nil {
 		return -1
 	}
-	version, err := strconv.Atoi(m[2])
-	if err != nil {
-		return -1
-	}
+	version, _ := strconv.Atoi(m[2]) // the largest int if it is out of range
 	return version
 }
