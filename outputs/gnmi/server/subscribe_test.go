@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	gpb "github.com/openconfig/gnmi/proto/gnmi"
@@ -247,6 +248,40 @@ func TestHalfCloseKeepsTheStream(t *testing.T) {
 	same(t, "sync", c.next(), "sync")
 	f.publish(hitters(t, "s1 10.0.0.1 1"))
 	same(t, "update", c.next(), hitterA+"/state/packets = uint 1")
+}
+
+// TestHalfClose: a client that sends no more gets what it asked for, also when it closes its side
+// at once, and sampling goes on.
+func TestHalfClose(t *testing.T) {
+	f := newFixture(t)
+	f.publish(hitters(t, "s1 10.0.0.1 1"))
+	api := f.dial()
+	closed := func(req *gpb.SubscribeRequest) *client {
+		c := subscribe(t, api, req)
+		if err := c.stream.CloseSend(); err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	value := hitterA + "/state/packets = uint 1"
+	c := closed(subscriptions(gpb.SubscriptionList_ONCE, packets))
+	same(t, "once", c.until("sync"), value, "sync")
+	if err := c.end(); err != nil {
+		t.Error("a ONCE stream ends with", err)
+	}
+	sampled := subscriptions(gpb.SubscriptionList_STREAM, packets)
+	sub := sampled.GetSubscribe().Subscription[0]
+	sub.Mode, sub.SampleInterval = gpb.SubscriptionMode_SAMPLE, uint64(time.Second)
+	c = closed(sampled)
+	same(t, "sampled", c.until("sync"), value, "sync")
+	same(t, "a sample", c.next(), value)
+	same(t, "another sample", c.next(), value)
+	if err := closed(subscriptions(gpb.SubscriptionList_POLL, packets)).end(); err != nil {
+		t.Error("a POLL stream without a poll ends with", err)
+	}
+	if err := closed(nil).end(); err != nil {
+		t.Error("a stream without a message ends with", err)
+	}
 }
 
 func TestEncodings(t *testing.T) {
