@@ -200,7 +200,8 @@ func (p *Plugin) alarm(r *run) {
 // final results of an interval. A packet that waits in a queue at the end of an interval arrives in
 // the next one. So if a flow receives fewer packets in the next interval than it lacks until now,
 // the others are lost. Flows of few packets often show it. p.owed has the packets that may still
-// wait. Flows with a loss that is located at another switch do not count.
+// wait: what a flow lacks without a queue is lost in that interval alone. Flows with a loss that is
+// located at another switch do not count.
 func (p *Plugin) settle(r *run) map[string]uint64 {
 	if r.early() {
 		return nil
@@ -237,7 +238,7 @@ func (p *Plugin) settle(r *run) map[string]uint64 {
 				certain[name] += owed - arrives
 			}
 		}
-		if owed = min(owed, arrives); owed > 0 {
+		if owed = min(owed, arrives); owed > 0 && slices.ContainsFunc(f.faults, func(x fault) bool { return x.queued }) {
 			p.owed[f.key] = owed
 		}
 	}

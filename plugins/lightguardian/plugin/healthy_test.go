@@ -249,6 +249,48 @@ func TestQueueEnds(t *testing.T) {
 	}
 }
 
+// TestOldLosses: a flow loses packets where there is no queue, and its rate falls. Later, packets
+// of another flow wait in a queue at a switch that both pass: the former losses do not show that
+// they are lost.
+func TestOldLosses(t *testing.T) {
+	h, keys := start(t, ""), simKeys(t, 2, "spine1", 2)
+	k, o := keys[0], keys[1]
+	var intervals []*sim
+	for _, sent := range []uint64{90, 60, 60, 60, 30, 10, 3} {
+		s, got := newSim(t), sent
+		if len(intervals) == 0 {
+			got = 30
+		}
+		*s.add(0, o) = wire.Flow{Key: o, Sent: sent}
+		*s.add(2, o) = wire.Flow{Key: o, Received: got}
+		s.pass(o, int(sent), 10, 1000, "leaf1", "spine1")
+		s.pass(o, int(got), 10, 1000, "leaf2")
+		waits := len(intervals) > 1
+		*s.add(0, k) = wire.Flow{Key: k, Sent: 558}
+		*s.add(2, k) = wire.Flow{Key: k, Received: 558}
+		if waits {
+			s.flows[2][k].Received = 507
+		}
+		s.pass(k, 558, 10, 1000, "leaf1")
+		if waits {
+			s.pass(k, 507, 900, 1000, "spine1", "leaf2")
+		} else {
+			s.pass(k, 558, 10, 1000, "spine1", "leaf2")
+		}
+		intervals = append(intervals, s)
+	}
+	for n, s := range intervals {
+		var before *sim
+		if n > 0 {
+			before = intervals[n-1]
+		}
+		alerts := rows(t, h.Analyze(simEpoch(t, h, 5+uint64(n), before, s, everything)), alertList)
+		if row := alerts["spine1 PACKETS_LOST"]; row != nil && row["active"] == true {
+			t.Errorf("epoch %d: alert %v", 5+n, row)
+		}
+	}
+}
+
 // TestMixedGaps: a switch whose bucket has other flows, too, shows a shorter gap than the flow has.
 // It is no baseline for the switch behind it, and hosts saw the same gap at both ends.
 func TestMixedGaps(t *testing.T) {
