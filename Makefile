@@ -239,7 +239,7 @@ influxd: $(INFLUXD) ## the InfluxDB that the tests run against, built from its m
 
 ##@ Evidence
 
-.PHONY: netns netns-harm faults findings evidence questions model soak soak-cluster full-disks sustain scale cost \
+.PHONY: netns netns-harm faults findings evidence questions volume model soak soak-cluster full-disks sustain scale cost \
   figures figures-check chamelemon-healthy chamelemon-figure9 omnimon-failures fuzz-all fuzz-bmv2
 
 netns: build ## agents on real packets in network namespaces, with quick cases of netns-harm (needs root)
@@ -267,6 +267,13 @@ evidence: ## what CI leaves out, one after the other, also after a failure (hour
 questions: $(INFLUXD) ## the queries of docs/yang.md about each scenario that ships (QUESTIONS="chamelemon/" for some)
 	NETSKETCH_REQUIRE_INFLUXD=1 INFLUXD=$(INFLUXD) NETSKETCH_QUESTIONS=$(or $(QUESTIONS),all) $(GO) test -C lab/questions \
 	  -run 'OfShippedScenarios|OfDrawnNetworks' -count 1 -v -timeout 180m ./...
+
+VOLUME ?= examples/omnimon/fat-tree.yaml:7 examples/chamelemon/link-loss.yaml:9 lab/scenario/default.yaml:5 \
+  examples/univmon/hosts.yaml:7 examples/univmon/isp.yaml:7 examples/sketchint/queue.yaml:5 \
+  examples/lightguardian/faults.yaml:6
+volume: build ## rows, updates, points and time series of an epoch of scenarios (VOLUME="FILE:EPOCH ...")
+	NETSKETCH_PLUGINS=$(abspath $(BIN)/plugins) NETSKETCH_VOLUME="$(VOLUME)" \
+	  $(GO) test -C lab/questions -run TestVolume -count 1 -v -timeout 60m ./volume
 
 findings: build ## which faults are found, and false alerts, in drawn networks, into docs/evidence/findings.md (hours; FINDINGS="-seeds 2")
 	$(GO) build -o $(BIN)/findings ./lab/findings

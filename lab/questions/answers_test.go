@@ -15,6 +15,7 @@ import (
 	"github.com/openconfig/gnmi/proto/gnmi"
 
 	"github.com/netsketch/netsketch/hostagent/lease"
+	"github.com/netsketch/netsketch/lab/questions/volume"
 	"github.com/netsketch/netsketch/plugins/sdk"
 )
 
@@ -23,14 +24,18 @@ import (
 var scenarios = map[string]struct {
 	file   string
 	epochs int
-	volume volume
+	volume volume.Volume
 }{
-	"omnimon":    {"examples/omnimon/fat-tree.yaml", 7, volume{1233, 9927, 286, 1368, 8910}},
-	"chamelemon": {"examples/chamelemon/link-loss.yaml", 9, volume{736, 1819, 126, 862, 4157}},
-	"univmon":    {"lab/scenario/default.yaml", 5, volume{613, 3112, 43, 656, 3248}},
-	"sketchint":  {"examples/sketchint/queue.yaml", 5, volume{615, 2520, 31, 646, 3458}},
+	"omnimon":    {"examples/omnimon/fat-tree.yaml", 7, recorded(1233, 9927, 286, 1368, 8910)},
+	"chamelemon": {"examples/chamelemon/link-loss.yaml", 9, recorded(736, 1819, 126, 862, 4157)},
+	"univmon":    {"lab/scenario/default.yaml", 5, recorded(613, 3112, 43, 656, 3248)},
+	"sketchint":  {"examples/sketchint/queue.yaml", 5, recorded(615, 2520, 31, 646, 3458)},
 	// Random drops at agg2-1 in the fifth epoch. Its results are those of the sixth.
-	"lightguardian": {"examples/lightguardian/faults.yaml", 6, volume{1454, 11577, 726, 2216, 11344}},
+	"lightguardian": {"examples/lightguardian/faults.yaml", 6, recorded(1454, 11577, 726, 2216, 11344)},
+}
+
+func recorded(rows, updates, deletes, points, series int) volume.Volume {
+	return volume.Volume{Rows: rows, Updates: updates, Deletes: deletes, Points: points, Series: series}
 }
 
 // Headings of docs/yang.md.
@@ -97,7 +102,7 @@ func TestQuestions(t *testing.T) {
 	all := queries(t)
 	for plugin, s := range scenarios {
 		t.Run(plugin, func(t *testing.T) {
-			play(t, load(t, s.file), s.epochs, func(p *played) {
+			play(t, load(t, s.file), []int{s.epochs}, func(p *played) {
 				for _, q := range all {
 					if q.plugin != plugin {
 						continue
@@ -112,12 +117,14 @@ func TestQuestions(t *testing.T) {
 						t.Errorf("%s: %d values are compared, want %d", q.gnmi, n, a.least)
 					}
 				}
+				t.Logf("%d more values are compared", p.everywhere(plugin))
+				t.Logf("%d rows are the same in gNMI, InfluxDB and Prometheus", p.same(plugin))
 				p.panels(plugin)
 				if state, config := p.get(plugin, gnmi.GetRequest_STATE), p.get(plugin, gnmi.GetRequest_CONFIG); state == 0 ||
 					config > 0 {
 					t.Errorf("gNMI returns %d updates of state and %d of configuration", state, config)
 				}
-				if v := p.volume(plugin); v.above(&s.volume) {
+				if v := p.volume(plugin); v.Above(s.volume) {
 					t.Errorf("the last epoch has %+v; recorded are %+v", v, s.volume)
 				} else {
 					t.Logf("the last epoch has %+v", v)
@@ -144,13 +151,19 @@ func (q query) answer() (a answer, ok bool) {
 
 // at returns the ground truth of a plugin's epochs by flow, at one node.
 func (p *played) at(plugin, node string) map[string]row {
-	out := map[string]row{}
-	for _, r := range p.of(plugin) {
-		if r["node"] == node {
-			out[r["flow"]] = merged(p.t, out[r["flow"]], r)
+	p.t.Helper()
+	known := p.flows[plugin]
+	if known == nil {
+		known = map[string]map[string]row{}
+		for _, r := range p.of(plugin) {
+			if known[r["node"]] == nil {
+				known[r["node"]] = map[string]row{}
+			}
+			known[r["node"]][r["flow"]] = merged(p.t, known[r["node"]][r["flow"]], r)
 		}
+		p.flows[plugin] = known
 	}
-	return out
+	return known[node]
 }
 
 // along returns the ground truth of a plugin's epochs by node, of one flow at the switches.
@@ -266,6 +279,55 @@ func (p *played) known(r row, known bool) bool {
 	return known
 }
 
+// everywhere checks the claims of all rows about flows at links and nodes, not only of those that a
+// question asks about. It returns the number of checked values.
+func (p *played) everywhere(plugin string) (n int) {
+	p.t.Helper()
+	if plugin == "omnimon" {
+		links := map[string][]row{}
+		for _, r := range p.rows("/omnimon/link-flows/link-flow") {
+			links[r["link"]] = append(links[r["link"]], r)
+		}
+		for _, rows := range links {
+			if strings.Count(rows[0]["link"], "/") == 2 { // the ground truth has no links of hosts
+				n += p.linkFlows(plugin, rows)
+			}
+		}
+		return n
+	}
+	list := "/" + plugin + "/heavy-hitters/heavy-hitter"
+	switch plugin {
+	case "univmon": // sizeErrors has all rows
+		return 0
+	case "lightguardian":
+		list = "/lightguardian/hops/hop"
+	}
+	column := p.column(plugin)
+	dropped := map[string]map[string]float64{}
+	for _, r := range p.rows(list) {
+		node := r["node"]
+		x := p.at(plugin, node)[r["flow"]]
+		if r["packets"] == "" || !p.known(r, x != nil) {
+			continue
+		}
+		if dropped[node] == nil {
+			dropped[node] = p.dropped(plugin, node)
+		}
+		if x[column] != "" && p.claims(r, "packets", x.number(p.t, column)-dropped[node][r["flow"]]) {
+			n++
+		}
+	}
+	return n
+}
+
+// column is the ground truth of the packets of a flow at a node.
+func (*played) column(plugin string) string {
+	if plugin == "chamelemon" { // it counts flows where they enter the network
+		return "entered"
+	}
+	return "packets"
+}
+
 // linkFlows checks the flows of a link between switches: the true number of packets that were sent
 // on the link is within the bounds, and no flow that is not listed sent more than a listed one.
 func (p *played) linkFlows(plugin string, rows []row) int {
@@ -313,10 +375,7 @@ func (p *played) sizes(plugin string, rows []row) int {
 	if len(rows) == 0 {
 		return 0
 	}
-	column := "packets"
-	if plugin == "chamelemon" { // it counts flows where they enter the network
-		column = "entered"
-	}
+	column := p.column(plugin)
 	actual, dropped := map[string]float64{}, p.dropped(plugin, rows[0]["node"])
 	for flow, r := range p.at(plugin, rows[0]["node"]) {
 		if r[column] != "" {
@@ -463,13 +522,6 @@ func (p *played) latencies(plugin string, rows []row) int {
 // of switches that are said to be exact.
 func (p *played) sizeErrors(plugin string, _ []row) int {
 	within, all := 0, 0
-	truth := map[string]map[string]row{}
-	at := func(node string) map[string]row {
-		if truth[node] == nil {
-			truth[node] = p.at(plugin, node)
-		}
-		return truth[node]
-	}
 	// The network's sketch is the sum of those of leaves, edge and core switches less the others.
 	counted := map[string]float64{}
 	for _, r := range p.of(plugin) {
@@ -481,7 +533,7 @@ func (p *played) sizeErrors(plugin string, _ []row) int {
 		}
 	}
 	for _, r := range p.rows("/univmon/heavy-hitters/heavy-hitter[dimension=5-tuple]") {
-		x := at(r["node"])[r["flow"]]
+		x := p.at(plugin, r["node"])[r["flow"]]
 		if !p.known(r, x != nil) {
 			continue
 		}
@@ -503,11 +555,11 @@ func (p *played) sizeErrors(plugin string, _ []row) int {
 		p.t.Errorf("%d of %d sizes are within twice their standard error", within, all)
 	}
 	for _, r := range p.rows("/univmon/node-summaries/node-summary") { // all dimensions have the same packets
-		if r["packets"] == "" || len(at(r["node"])) == 0 {
+		if r["packets"] == "" || len(p.at(plugin, r["node"])) == 0 {
 			continue
 		}
 		n := 0.0
-		for _, x := range at(r["node"]) {
+		for _, x := range p.at(plugin, r["node"]) {
 			n += x.number(p.t, "packets")
 		}
 		if p.claims(r, "packets", n) {
@@ -566,10 +618,10 @@ func (p *played) hopQualities(plugin string, rows []row) (compared int) {
 	return compared
 }
 
-// shares checks the shares of packets that are missing at switches. Located ones with a confidence
-// of at least 0.9 are those of the true losses, as often as their confidence says. Each flow that
-// lost at least a tenth of its packets, and 20, is listed, unless the plugin says that data is
-// missing.
+// shares checks the shares of packets that are missing at switches, also at those that pass almost
+// none. Located ones with a confidence of at least 0.9 are those of the true losses, as often as
+// their confidence says. Each flow that lost at least a tenth of its packets, and 20, is listed, as
+// lost or in a loop, unless the plugin says that data is missing.
 func (p *played) shares(plugin string, rows []row) int {
 	type place struct{ flow, node string }
 	lost, sent := map[place]float64{}, map[string]float64{}
@@ -585,11 +637,17 @@ func (p *played) shares(plugin string, rows []row) int {
 			lost[place{r["flow"], name}] += n
 		}
 	}
+	for _, r := range p.rows("/lightguardian/faults/fault[kind=LOOP]") {
+		delete(lost, place{r["flow"], r["node"]})
+	}
 	located, doubt := 0, 0.0
 	var wrong []string
-	for _, r := range rows {
+	for _, r := range append(rows, p.rows("/lightguardian/faults/fault[kind=BLACKHOLE]")...) {
 		at := place{r["flow"], r["node"]}
 		want := lost[at] / sent[at.flow]
+		if strings.HasSuffix(r["kind"], "BLACKHOLE") { // its value is the share that is left
+			want = 1 - want
+		}
 		delete(lost, at)
 		if r["located"] == "true" {
 			located++
@@ -599,8 +657,8 @@ func (p *played) shares(plugin string, rows []row) int {
 			}
 			doubt += 1 - confidence
 			if math.Abs(r.number(p.t, "value")-want) > 0.02 {
-				wrong = append(wrong, fmt.Sprintf("%v lost %v of its packets; %s were published with confidence %s", at, want,
-					r["value"], r["confidence"]))
+				wrong = append(wrong, fmt.Sprintf("%v: true is %v; %s %s was published with confidence %s", at, want,
+					r["kind"], r["value"], r["confidence"]))
 			}
 		}
 	}
@@ -614,7 +672,7 @@ func (p *played) shares(plugin string, rows []row) int {
 			p.t.Errorf("%v lost %v of %v packets and is not listed", at, n, sent[at.flow])
 		}
 	}
-	p.t.Logf("%d flows at switches, %d located", len(rows), located)
+	p.t.Logf("%d flows at switches lost packets, %d places are located, also of blackholes", len(rows), located)
 	return located
 }
 

@@ -4,6 +4,8 @@ package questions
 
 import (
 	"cmp"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -31,25 +33,50 @@ const (
 // mostEpochs bounds the epochs of a scenario that are played.
 const mostEpochs = 16
 
-// lastEpoch returns the epoch after which a scenario is asked: some epochs after its traffic or its
-// faults change for the last time, or the last one.
-func lastEpoch(s *scenario.Scenario) int {
+// epochs returns the epochs after which a scenario is asked: the ones whose results have the first
+// epoch of each fault and of each change of the traffic, and one some epochs after the last of them.
+func epochs(t *testing.T, s *scenario.Scenario) (out []int) {
+	t.Helper()
+	after := 0
+	for _, a := range s.Algorithms {
+		var instance struct {
+			Plugin string
+			Config struct {
+				Interval int `json:"interval-epochs"`
+			}
+		}
+		text, err := a.JSON()
+		if err = errors.Join(err, json.Unmarshal(text, &instance)); err != nil {
+			t.Fatal(err)
+		}
+		if instance.Plugin == "lightguardian" { // its results are those of the interval before
+			after = max(instance.Config.Interval, 1)
+		}
+	}
 	most, err := strconv.Atoi(os.Getenv(mostEnv))
 	if err != nil {
 		most = mostEpochs
 	}
-	var change time.Duration
+	var changes []time.Duration
 	for _, f := range s.Faults {
-		change = max(change, f.From)
+		changes = append(changes, f.From)
 	}
 	for _, c := range s.Traffic {
-		change = max(change, c.From)
+		changes = append(changes, c.From)
 		for _, x := range c.Changes {
-			change = max(change, x.From)
+			changes = append(changes, x.From)
 		}
 	}
-	n := max(int(change/s.Epoch)+3, s.WarmUp+3, 5)
-	return min(n, cmp.Or(s.Epochs, n), most)
+	last := max(s.WarmUp+3, 5)
+	for _, from := range changes {
+		n := int(from/s.Epoch) + 1 // counted from 1
+		last = max(last, n+2)
+		if n += after; from > 0 && n >= 3 && !slices.Contains(out, n) {
+			out = append(out, n)
+		}
+	}
+	last = min(last, cmp.Or(s.Epochs, last), most)
+	return append(slices.DeleteFunc(out, func(n int) bool { return n >= last }), last)
 }
 
 // TestQuestionsOfDrawnNetworks asks all questions about networks, traffic and faults that are
@@ -197,8 +224,8 @@ func parse(t *testing.T, text string) *scenario.Scenario {
 // every plays a scenario and asks each question of docs/yang.md to each of its plugins, about the
 // busiest link, node and flow. It logs a row for each, with why a question cannot be asked.
 func every(t *testing.T, s *scenario.Scenario) {
-	all, epochs := queries(t), lastEpoch(s)
-	play(t, s, epochs, func(p *played) {
+	all, at := queries(t), epochs(t, s)
+	play(t, s, at, func(p *played) {
 		for _, plugin := range p.run.Report().Plugins {
 			if _, ours := scenarios[plugin]; !ours {
 				t.Logf("| %s | %s | all | not asked: docs/yang.md has no queries for it |", s.Name, plugin)
@@ -213,11 +240,18 @@ func every(t *testing.T, s *scenario.Scenario) {
 				asked[q.question] = true
 				here, why := p.here(q, a.leaf)
 				if why != "" {
-					t.Logf("| %s | %s | %s | not asked: %s |", s.Name, plugin, q.question, why)
+					t.Logf("| %s, epoch %d | %s | %s | not asked: %s |", s.Name, p.n, plugin, q.question, why)
 					continue
 				}
 				n := a.check(p, plugin, p.ask(here, a.keys, a.leaf))
-				t.Logf("| %s | %s | %s | %s: %d compared |", s.Name, plugin, q.question, here.gnmi, n)
+				t.Logf("| %s, epoch %d | %s | %s | %s: %d compared |", s.Name, p.n, plugin, q.question, here.gnmi, n)
+			}
+			t.Logf("| %s, epoch %d | %s | all rows of flows at links or nodes | %d compared |", s.Name, p.n, plugin,
+				p.everywhere(plugin))
+			t.Logf("| %s, epoch %d | %s | rows in gNMI, InfluxDB and Prometheus | %d the same |", s.Name, p.n, plugin,
+				p.same(plugin))
+			if p.n < slices.Max(at) {
+				continue
 			}
 			for _, question := range slices.Sorted(maps.Keys(answers)) {
 				if !asked[question] {
@@ -228,7 +262,7 @@ func every(t *testing.T, s *scenario.Scenario) {
 			for _, e := range p.run.Report().Epochs {
 				most = max(most, e.Rows[plugin])
 			}
-			t.Logf("| %s | %s | volume | %d rows at most in %d epochs; the last one: %+v |", s.Name, plugin, most, epochs,
+			t.Logf("| %s | %s | volume | %d rows at most in %d epochs; the last one: %+v |", s.Name, plugin, most, p.n,
 				p.volume(plugin))
 		}
 	})

@@ -15,18 +15,19 @@ import (
 	"log/slog"
 	"maps"
 	"math"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/openconfig/gnmi/proto/gnmi"
-	"github.com/prometheus/common/model"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
@@ -35,6 +36,7 @@ import (
 	"github.com/netsketch/netsketch/internal/certs"
 	"github.com/netsketch/netsketch/internal/test/influxdbtest"
 	"github.com/netsketch/netsketch/internal/test/testkit"
+	"github.com/netsketch/netsketch/lab/questions/volume"
 	"github.com/netsketch/netsketch/lab/scenario"
 	"github.com/netsketch/netsketch/lab/scenario/groundtruth"
 	"github.com/netsketch/netsketch/outputs/influxdb"
@@ -96,16 +98,18 @@ func (r row) number(t *testing.T, name string) float64 {
 	return n
 }
 
-// played is a scenario at the end of its last epoch.
+// played is a scenario at the end of an epoch.
 type played struct {
+	n     int // epochs so far
 	t     *testing.T
 	run   *scenario.Run
 	gnmi  gnmi.GNMIClient
 	db    *influxdbtest.Server
 	prom  scrape
-	seen  *updates // since the last epoch but one
+	cost  *volume.Counter // since the last epoch but one
 	now   time.Time
-	truth map[uint64][]row // by epoch
+	truth map[uint64][]row                     // by epoch
+	flows map[string]map[string]map[string]row // ground truth of a plugin's epochs, by plugin, node and flow
 	epoch time.Duration
 }
 
@@ -133,8 +137,9 @@ func (p *played) get(plugin string, of gnmi.GetRequest_DataType) (n int) {
 	return n
 }
 
-// rows reads a gNMI path: one row for each container state.
-func (p *played) rows(text string) (out []row) {
+// once calls a function for each leaf below a gNMI path, with the elements of its path and its time.
+func (p *played) once(text string, as gnmi.Encoding,
+	leaf func(elems []*gnmi.PathElem, v *gnmi.TypedValue, at int64)) {
 	p.t.Helper()
 	path, err := yang.ParsePath(text)
 	if err != nil {
@@ -144,46 +149,55 @@ func (p *played) rows(text string) (out []row) {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	list := &gnmi.SubscriptionList{Mode: gnmi.SubscriptionList_ONCE, Encoding: gnmi.Encoding_JSON_IETF,
+	list := &gnmi.SubscriptionList{Mode: gnmi.SubscriptionList_ONCE, Encoding: as,
 		Subscription: []*gnmi.Subscription{{Path: path}}}
 	request := &gnmi.SubscribeRequest{Request: &gnmi.SubscribeRequest_Subscribe{Subscribe: list}}
 	if err := stream.Send(request); err != nil {
 		p.t.Fatal(err)
 	}
-	at := map[string]row{}
 	for {
 		resp, err := stream.Recv()
 		if errors.Is(err, io.EOF) {
-			return out
+			return
 		}
 		if err != nil {
 			p.t.Fatalf("%s: %v", text, err)
 		}
 		for _, u := range resp.GetUpdate().GetUpdate() {
-			elems := slices.Concat(resp.GetUpdate().GetPrefix().GetElem(), u.GetPath().GetElem())
-			name, key := "", ""
-			r := row{}
-			for _, e := range elems {
-				name = e.GetName()
-				for k, v := range e.GetKey() {
-					r[k] = v
-				}
-			}
-			for _, k := range slices.Sorted(maps.Keys(r)) {
-				key += k + "=" + r[k] + " "
-			}
-			if at[key] == nil {
-				at[key] = r
-				out = append(out, r)
-			}
-			var v any
-			if err := json.Unmarshal(u.GetVal().GetJsonIetfVal(), &v); err != nil {
-				p.t.Fatal(err)
-			}
-			at[key][name] = fmt.Sprint(v)
-			at[key][stamp] = strconv.FormatInt(resp.GetUpdate().GetTimestamp(), 10)
+			leaf(slices.Concat(resp.GetUpdate().GetPrefix().GetElem(), u.GetPath().GetElem()), u.GetVal(),
+				resp.GetUpdate().GetTimestamp())
 		}
 	}
+}
+
+// rows reads a gNMI path: one row for each container state.
+func (p *played) rows(text string) (out []row) {
+	p.t.Helper()
+	found := map[string]row{}
+	p.once(text, gnmi.Encoding_JSON_IETF, func(elems []*gnmi.PathElem, value *gnmi.TypedValue, at int64) {
+		name, key := "", ""
+		r := row{}
+		for _, e := range elems {
+			name = e.GetName()
+			for k, v := range e.GetKey() {
+				r[k] = v
+			}
+		}
+		for _, k := range slices.Sorted(maps.Keys(r)) {
+			key += k + "=" + r[k] + " "
+		}
+		if found[key] == nil {
+			found[key] = r
+			out = append(out, r)
+		}
+		var v any
+		if err := json.Unmarshal(value.GetJsonIetfVal(), &v); err != nil {
+			p.t.Fatal(err)
+		}
+		found[key][name] = fmt.Sprint(v)
+		found[key][stamp] = strconv.FormatInt(at, 10)
+	})
+	return out
 }
 
 // influx runs InfluxQL.
@@ -257,19 +271,27 @@ func load(t *testing.T, file string) *scenario.Scenario {
 	return s
 }
 
-// play plays some epochs of a scenario and calls ask at the end of the last one.
-func play(t *testing.T, s *scenario.Scenario, epochs int, ask func(*played)) {
+// play plays a scenario and calls ask at the end of some epochs.
+func play(t *testing.T, s *scenario.Scenario, at []int, ask func(*played)) {
 	t.Helper()
+	epochs := slices.Max(at)
 	s.Epochs, s.Expect, s.ScoreEvery = epochs, nil, 0 // the ground truth has each epoch
 	p := &played{t: t, db: influxdbtest.Start(t, influxdbtest.Options{}), truth: map[uint64][]row{},
-		epoch: s.Epoch}
+		epoch: s.Epoch, cost: &volume.Counter{}}
+	db, err := url.Parse(p.db.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.cost.Database = httputil.NewSingleHostReverseProxy(db)
+	database := httptest.NewServer(p.cost)
+	defer database.Close()
 	file := filepath.Join(t.TempDir(), "truth.csv")
 	truth, err := groundtruth.Create(file)
 	if err != nil {
 		t.Fatal(err)
 	}
 	c := settings.Default[influxdb.Config]()
-	c.URL, c.Bucket, c.Spool.Dir, c.FlushInterval = p.db.URL, "netsketch", filepath.Join(t.TempDir(), "spool"),
+	c.URL, c.Bucket, c.Spool.Dir, c.FlushInterval = database.URL, "netsketch", filepath.Join(t.TempDir(), "spool"),
 		50*time.Millisecond
 	out, err := influxdb.New("influxdb", c, certs.New(certs.Options{}), slog.New(slog.DiscardHandler))
 	if err != nil {
@@ -277,27 +299,33 @@ func play(t *testing.T, s *scenario.Scenario, epochs int, ask func(*played)) {
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	var written chan error
-	asked := false
-	n := 0
+	asked := 0
 	// The queries ask for the last minute. Playing may take longer, so the epochs are in the future.
 	start := time.Now().Add(time.Hour).Truncate(s.Epoch)
 	run, err := scenario.Open(t.Context(), s, scenario.Options{PluginDir: plugins, Listen: "127.0.0.1:0",
 		HTTP: "127.0.0.1:0", Virtual: true, Start: start, GroundTruth: truth,
 		OnEpoch: func(run *scenario.Run) error {
-			if n++; n == 1 {
+			if p.n++; p.n == 1 {
 				if err := out.Start(run.Collector().Store()); err != nil {
 					return err
 				}
 				written = make(chan error, 1)
 				go func() { written <- out.Run(ctx) }()
 			}
-			if n < epochs-1 {
+			asks := slices.Contains(at, p.n)
+			if !asks && p.n != epochs-1 {
 				return nil
 			}
-			p.run = run
-			if n == epochs-1 {
-				p.seen = p.follow(ctx, run.Address())
-				return nil
+			testkit.Until(t, "the database has all points", func() bool {
+				st := out.State()
+				return st.Sent > 0 && st.Queued == 0 && st.Spooled == 0
+			})
+			if p.run = run; p.n == epochs-1 {
+				defer p.cost.Begin()
+				if err := p.cost.Follow(ctx, run.Address(), slices.DeleteFunc(slices.Clone(run.Report().Plugins),
+					func(plugin string) bool { return scenarios[plugin].file == "" })...); err != nil || !asks {
+					return err
+				}
 			}
 			conn, err := grpc.NewClient(run.Address(), grpc.WithTransportCredentials(insecure.NewCredentials()),
 				grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(64<<20)))
@@ -309,11 +337,7 @@ func play(t *testing.T, s *scenario.Scenario, epochs int, ask func(*played)) {
 			p.readTruth(file)
 			p.now = time.Now()
 			p.prom = newScrape(t, "http://"+run.Collector().HTTPAddress()+"/metrics/results", p.now)
-			testkit.Until(t, "the database has all points", func() bool {
-				st := out.State()
-				return st.Sent > 0 && st.Queued == 0 && st.Spooled == 0
-			})
-			asked = true
+			asked++
 			ask(p)
 			return nil
 		}})
@@ -325,118 +349,19 @@ func play(t *testing.T, s *scenario.Scenario, epochs int, ask func(*played)) {
 	if written != nil {
 		err = errors.Join(err, <-written)
 	}
-	if err = errors.Join(err, run.Close(), truth.Close()); err != nil || !asked {
+	if err = errors.Join(err, run.Close(), truth.Close()); err != nil || asked != len(at) {
 		t.Fatal(err, asked)
 	}
 }
 
-// updates counts what a subscriber on change receives.
-type updates struct {
-	mu                sync.Mutex
-	updated, withdrew int
-	err               error
-}
-
-// follow subscribes to all plugins on change, and counts from when all values were sent.
-func (p *played) follow(ctx context.Context, address string) *updates {
+// volume returns what the last epoch of a plugin cost its readers.
+func (p *played) volume(plugin string) volume.Volume {
 	p.t.Helper()
-	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(64<<20)))
-	if err != nil {
+	err := p.cost.Settle(2 * time.Second)
+	v, err2 := p.cost.Of(p.t.Context(), plugin, p.run.Address(),
+		"http://"+p.run.Collector().HTTPAddress()+"/metrics/results")
+	if err = errors.Join(err, err2); err != nil {
 		p.t.Fatal(err)
-	}
-	stream, err := gnmi.NewGNMIClient(conn).Subscribe(ctx)
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	list := &gnmi.SubscriptionList{}
-	for _, plugin := range slices.Sorted(maps.Keys(scenarios)) {
-		if path, err := yang.ParsePath("/" + plugin); err != nil {
-			p.t.Fatal(err)
-		} else if slices.Contains(p.run.Report().Plugins, plugin) {
-			list.Subscription = append(list.Subscription, &gnmi.Subscription{Path: path,
-				Mode: gnmi.SubscriptionMode_ON_CHANGE})
-		}
-	}
-	request := &gnmi.SubscribeRequest{Request: &gnmi.SubscribeRequest_Subscribe{Subscribe: list}}
-	if err := stream.Send(request); err != nil {
-		p.t.Fatal(err)
-	}
-	for {
-		resp, err := stream.Recv()
-		if err != nil {
-			p.t.Fatal(err)
-		}
-		if resp.GetSyncResponse() {
-			break
-		}
-	}
-	u := &updates{}
-	go func() {
-		defer conn.Close()
-		for {
-			resp, err := stream.Recv()
-			u.mu.Lock()
-			if u.err = err; err == nil {
-				u.updated += len(resp.GetUpdate().GetUpdate())
-				u.withdrew += len(resp.GetUpdate().GetDelete())
-			}
-			u.mu.Unlock()
-			if err != nil {
-				return
-			}
-		}
-	}()
-	return u
-}
-
-// get returns the numbers of updates and deletes, when no more arrive.
-func (u *updates) get(t *testing.T) (updated, withdrew int) {
-	t.Helper()
-	for before := -1; ; {
-		u.mu.Lock()
-		updated, withdrew = u.updated, u.withdrew
-		err := u.err
-		u.mu.Unlock()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if updated+withdrew == before && before > 0 {
-			return updated, withdrew
-		}
-		before = updated + withdrew
-		time.Sleep(time.Second)
-	}
-}
-
-// volume is what the last epoch of a scenario costs its readers.
-type volume struct{ rows, updates, deletes, points, series int }
-
-// above reports whether a volume is more than a tenth, and 50, above a recorded one.
-func (v *volume) above(recorded *volume) bool {
-	more := func(n, than int) bool { return n > than+than/10+50 }
-	return more(v.rows, recorded.rows) || more(v.updates, recorded.updates) || more(v.deletes, recorded.deletes) ||
-		more(v.points, recorded.points) || more(v.series, recorded.series)
-}
-
-// volume counts the rows of a plugin in the last epoch, what a subscriber on change receives of
-// them, the points in InfluxDB, and the time series of Prometheus.
-func (p *played) volume(plugin string) (v volume) {
-	p.t.Helper()
-	epochs := p.run.Report().Epochs
-	v.rows = epochs[len(epochs)-1].Rows[plugin]
-	v.updates, v.deletes = p.seen.get(p.t)
-	since := epochs[len(epochs)-2].End.UnixNano()
-	if s := p.rows("/" + plugin + "/summary/state"); plugin == "lightguardian" { // rows have the end of the interval
-		since = int64(s[0].number(p.t, "start-time"))
-	}
-	for _, r := range p.influx(fmt.Sprintf(`SELECT COUNT("ended") FROM /^%s\// WHERE time > %d`, plugin, since)) {
-		v.points += int(r.number(p.t, "count"))
-	}
-	for _, s := range p.prom {
-		if strings.HasPrefix(s.Labels().Get(model.MetricNameLabel), "netsketch_"+plugin+"_") {
-			v.series++
-		}
 	}
 	return v
 }
@@ -453,6 +378,8 @@ func (p *played) readTruth(file string) {
 	if err != nil {
 		p.t.Fatal(err)
 	}
+	clear(p.truth)
+	p.flows = map[string]map[string]map[string]row{}
 	for _, record := range records[1:] {
 		r := row{}
 		for i, name := range records[0] {
