@@ -306,6 +306,8 @@ func play(t *testing.T, s *scenario.Scenario, at []int, ask func(*played)) {
 		HTTP: "127.0.0.1:0", Virtual: true, Start: start, GroundTruth: truth,
 		OnEpoch: func(run *scenario.Run) error {
 			if p.n++; p.n == 1 {
+				p.cost.Plugins = slices.DeleteFunc(slices.Clone(run.Report().Plugins),
+					func(plugin string) bool { return scenarios[plugin].file == "" })
 				if err := out.Start(run.Collector().Store()); err != nil {
 					return err
 				}
@@ -321,9 +323,8 @@ func play(t *testing.T, s *scenario.Scenario, at []int, ask func(*played)) {
 				return st.Sent > 0 && st.Queued == 0 && st.Spooled == 0
 			})
 			if p.run = run; p.n == epochs-1 {
-				defer p.cost.Begin()
-				if err := p.cost.Follow(ctx, run.Address(), slices.DeleteFunc(slices.Clone(run.Report().Plugins),
-					func(plugin string) bool { return scenarios[plugin].file == "" })...); err != nil || !asks {
+				p.cost.Begin()
+				if err := p.cost.Follow(ctx, run.Address()); err != nil || !asks {
 					return err
 				}
 			}

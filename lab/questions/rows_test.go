@@ -106,6 +106,9 @@ func (p *played) entries(plugin string) map[string]*entry {
 	out := map[string]*entry{}
 	p.once("/"+plugin, gnmi.Encoding_PROTO, func(elems []*gnmi.PathElem, value *gnmi.TypedValue, _ int64) {
 		names, keys, keyed := []string{}, map[string]string{}, false
+		if !slices.ContainsFunc(elems, func(e *gnmi.PathElem) bool { return e.GetName() == "state" }) {
+			return // a key, which is in the state, too
+		}
 		for _, e := range elems {
 			if e.GetName() == "state" {
 				break

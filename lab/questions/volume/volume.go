@@ -38,6 +38,8 @@ func (v Volume) Above(recorded Volume) bool {
 
 // Counter counts by plugin. It is the database of an InfluxDB output.
 type Counter struct {
+	// Plugins are those that are counted.
+	Plugins []string
 	// Database receives the requests of the output after they are counted; nil accepts them.
 	Database http.Handler
 
@@ -56,6 +58,9 @@ func (c *Counter) Begin() {
 
 // count changes the volume of a plugin.
 func (c *Counter) count(plugin string, change func(*Volume)) {
+	if !slices.Contains(c.Plugins, plugin) {
+		return
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.by == nil {
@@ -124,9 +129,9 @@ func (c *Counter) points(lines io.Reader, zipped bool) error {
 	return scan.Err()
 }
 
-// Follow subscribes to plugins on change, and counts from when all values were sent.
-func (c *Counter) Follow(ctx context.Context, address string, plugins ...string) error {
-	conn, stream, err := subscribe(ctx, address, gnmi.SubscriptionList_STREAM, plugins...)
+// Follow subscribes to the plugins on change, and counts from when all values were sent.
+func (c *Counter) Follow(ctx context.Context, address string) error {
+	conn, stream, err := subscribe(ctx, address, gnmi.SubscriptionList_STREAM, c.Plugins...)
 	if err != nil {
 		return err
 	}

@@ -55,12 +55,15 @@ func TestVolume(t *testing.T) {
 func measure(t *testing.T, file, plugins string, epochs int) {
 	const quiet = 3 * time.Second
 	c := &Counter{}
-	database := httptest.NewServer(c)
-	defer database.Close()
 	text, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
+	for _, m := range regexp.MustCompile(`plugin: ([a-z]+)`).FindAllStringSubmatch(string(text), -1) {
+		c.Plugins = append(c.Plugins, m[1])
+	}
+	database := httptest.NewServer(c)
+	defer database.Close()
 	output := "\noutputs:\n  - {type: influxdb, url: \"" + database.URL + "\", bucket: netsketch, flush-interval: 50ms, " +
 		"spool: {dir: " + t.TempDir() + "}}\n"
 	s, err := scenario.Parse(file, []byte(string(text)+output))
@@ -68,10 +71,6 @@ func measure(t *testing.T, file, plugins string, epochs int) {
 		t.Fatal(err)
 	}
 	s.Epochs, s.Expect, s.ScoreEvery = epochs, nil, 1000
-	var names []string
-	for _, m := range regexp.MustCompile(`plugin: ([a-z]+)`).FindAllStringSubmatch(string(text), -1) {
-		names = append(names, m[1])
-	}
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	n := 0
@@ -82,7 +81,7 @@ func measure(t *testing.T, file, plugins string, epochs int) {
 			switch n {
 			case epochs - 1:
 				time.Sleep(time.Second)
-				if err := errors.Join(c.Settle(quiet), c.Follow(ctx, run.Address(), names...)); err != nil {
+				if err := errors.Join(c.Settle(quiet), c.Follow(ctx, run.Address())); err != nil {
 					return err
 				}
 				c.Begin()
@@ -91,7 +90,7 @@ func measure(t *testing.T, file, plugins string, epochs int) {
 				if err := c.Settle(quiet); err != nil {
 					return err
 				}
-				for _, name := range names {
+				for _, name := range c.Plugins {
 					v, err := c.Of(ctx, name, run.Address(), "http://"+run.Collector().HTTPAddress()+"/metrics/results")
 					if err != nil {
 						return err
