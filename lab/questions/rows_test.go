@@ -13,12 +13,17 @@ import (
 	"github.com/netsketch/netsketch/yang"
 )
 
+// otherEnds are the lists whose rows do not have the end of the plugin's results as their timestamp,
+// as docs/yang.md says.
+var otherEnds = []string{"lightguardian/alert", "lightguardian/coverage/interval", "lightguardian/host"}
+
 // entry is a row of a list.
 type entry struct {
 	list   string // yang.FlatName
 	keys   map[string]string
 	fields bool // the row has more than keys and what follows from them
 	number bool // some of them are numbers
+	at     int64
 }
 
 func (e *entry) String() string {
@@ -30,7 +35,8 @@ func (e *entry) String() string {
 }
 
 // same checks that all lists of a plugin have the same rows in gNMI, InfluxDB and Prometheus: none
-// is missing, and none that ended is left. It returns the number of rows.
+// is missing, and none that ended is left. All have the end of the results as their timestamp. It
+// returns the number of rows.
 func (p *played) same(plugin string) int {
 	p.t.Helper()
 	rows := p.entries(plugin)
@@ -84,7 +90,11 @@ func (p *played) same(plugin string) int {
 			p.t.Errorf("Prometheus has %v, whose row ended", s.Labels())
 		}
 	}
+	end := p.rows("/" + plugin + "/summary/state")[0].number(p.t, "end-time")
 	for name, e := range rows {
+		if float64(e.at) != end && !slices.Contains(otherEnds, e.list) && !strings.HasPrefix(e.list, "omnimon/settled") {
+			p.t.Errorf("the timestamp of %s is %d, not the end of the results, %v", name, e.at, end)
+		}
 		if e.fields && !stored[name] {
 			p.t.Errorf("InfluxDB lacks %s", name)
 		}
@@ -104,7 +114,7 @@ func metricPrefix(list string) string {
 func (p *played) entries(plugin string) map[string]*entry {
 	p.t.Helper()
 	out := map[string]*entry{}
-	p.once("/"+plugin, gnmi.Encoding_PROTO, func(elems []*gnmi.PathElem, value *gnmi.TypedValue, _ int64) {
+	p.once("/"+plugin, gnmi.Encoding_PROTO, func(elems []*gnmi.PathElem, value *gnmi.TypedValue, at int64) {
 		names, keys, keyed := []string{}, map[string]string{}, false
 		if !slices.ContainsFunc(elems, func(e *gnmi.PathElem) bool { return e.GetName() == "state" }) {
 			return // a key, which is in the state, too
@@ -122,6 +132,7 @@ func (p *played) entries(plugin string) map[string]*entry {
 			e = known
 		}
 		out[e.String()] = e
+		e.at = at
 		leaf := elems[len(elems)-1].GetName()
 		if _, key := keys[leaf]; key || slices.Contains(yang.Derived(func(string) bool { return true }), leaf) {
 			return
