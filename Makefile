@@ -268,10 +268,10 @@ questions: $(INFLUXD) ## the queries of docs/yang.md about each scenario that sh
 	NETSKETCH_REQUIRE_INFLUXD=1 INFLUXD=$(INFLUXD) NETSKETCH_QUESTIONS=$(or $(QUESTIONS),all) $(GO) test -C lab/questions \
 	  -run 'OfShippedScenarios|OfDrawnNetworks' -count 1 -v -timeout 180m ./...
 
-VOLUME ?= examples/omnimon/fat-tree.yaml:7 examples/chamelemon/link-loss.yaml:9 lab/scenario/default.yaml:5 \
-  examples/univmon/hosts.yaml:7 examples/univmon/isp.yaml:7 examples/sketchint/queue.yaml:5 \
-  examples/lightguardian/faults.yaml:6
-volume: build ## rows, updates, points and time series of an epoch of scenarios (VOLUME="FILE:EPOCH ...")
+VOLUME ?= 7:examples/omnimon/fat-tree.yaml 9:examples/chamelemon/link-loss.yaml 5:lab/scenario/default.yaml \
+  7:examples/univmon/hosts.yaml 7:examples/univmon/isp.yaml 5:examples/sketchint/queue.yaml \
+  6:examples/lightguardian/faults.yaml
+volume: build ## rows, updates, points and time series of an epoch of scenarios (VOLUME="EPOCH:FILE ...")
 	NETSKETCH_PLUGINS=$(abspath $(BIN)/plugins) NETSKETCH_VOLUME="$(VOLUME)" \
 	  $(GO) test -C lab/questions -run TestVolume -count 1 -v -timeout 60m ./volume
 

@@ -34,7 +34,7 @@ const (
 const mostEpochs = 16
 
 // epochs returns the epochs after which a scenario is asked: the ones whose results have the first
-// epoch of each fault and of each change of the traffic, and one some epochs after the last of them.
+// epoch of each fault and each change of the traffic, and one some epochs after the last of them.
 func epochs(t *testing.T, s *scenario.Scenario) (out []int) {
 	t.Helper()
 	after := 0

@@ -137,7 +137,7 @@ func (p *played) get(plugin string, of gnmi.GetRequest_DataType) (n int) {
 	return n
 }
 
-// once calls a function for each leaf below a gNMI path, with the elements of its path and its time.
+// once calls a function for each leaf below a gNMI path, with its path and time.
 func (p *played) once(text string, as gnmi.Encoding,
 	leaf func(elems []*gnmi.PathElem, v *gnmi.TypedValue, at int64)) {
 	p.t.Helper()

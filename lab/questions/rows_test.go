@@ -13,8 +13,8 @@ import (
 	"github.com/netsketch/netsketch/yang"
 )
 
-// otherEnds are the lists whose rows do not have the end of the plugin's results as their timestamp,
-// as docs/yang.md says.
+// otherEnds are the lists whose rows do not have the end of the plugin's results as their
+// timestamp, as docs/yang.md says.
 var otherEnds = []string{"lightguardian/alert", "lightguardian/coverage/interval", "lightguardian/host"}
 
 // entry is a row of a list.

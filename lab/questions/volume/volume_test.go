@@ -20,7 +20,7 @@ import (
 // Environment variables.
 const (
 	pluginsEnv = "NETSKETCH_PLUGINS" // directory of plugins
-	volumeEnv  = "NETSKETCH_VOLUME"  // "FILE:EPOCH ...": scenarios below examples or lab, and their last epochs
+	volumeEnv  = "NETSKETCH_VOLUME"  // "EPOCH:FILE ...": last epochs and scenarios of this repository
 )
 
 // TestVolume counts the last epoch of scenarios. `make volume` runs it. In a checkout of a commit
@@ -42,7 +42,7 @@ func TestVolume(t *testing.T) {
 		root = filepath.Dir(root)
 	}
 	for _, text := range which {
-		name, last, _ := strings.Cut(text, ":")
+		last, name, _ := strings.Cut(text, ":")
 		epochs, err := strconv.Atoi(last)
 		if err != nil {
 			t.Fatal(err)
