@@ -302,9 +302,13 @@ func (d *Decoder) scalar(n *Node, v reflect.Value, tag reflect.StructTag, path s
 	}
 	// the variable may hold a secret: the message shows the variable's name instead
 	if n.Written != "" && n.Written != n.Text && !errors.Is(err, errControl) {
+		zero := errors.Is(err, errLeadingZero)
 		err = d.assign(reflect.New(v.Type()).Elem(), tag, n.Written)
-		if err == nil {
+		switch {
+		case err == nil:
 			err = errors.New("the value of the environment variable or anchor is not valid here")
+		case zero:
+			err = fmt.Errorf("%w: %w", err, errLeadingZero)
 		}
 	}
 	d.Add(n.Position, path, "%s", err)

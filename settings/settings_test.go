@@ -136,6 +136,14 @@ func TestLeadingZeros(t *testing.T) {
 		if err := r.Err(); (err != nil) != (want != "") || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", text, err, want)
 		}
+		if key, value, ok := strings.Cut(text, ": "); ok && strings.Contains(want, "begins") {
+			r := settings.NewReport("n.yaml", []byte(key+": ${N}"))
+			root := yaml.Parse(r, []byte(key+": ${N}"), func(string) (string, bool) { return value, true })
+			settings.NewDecoder(r).Decode(root, &n)
+			if err := r.Err(); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), value) {
+				t.Errorf("%s from a variable: %v, want %q", text, err, want)
+			}
+		}
 		if strings.HasPrefix(text, "text") && n.Text != "010" {
 			t.Errorf("%s: %q", text, n.Text)
 		}

@@ -33,6 +33,7 @@ import (
 	"github.com/netsketch/netsketch/p4/softswitch/lldp"
 	"github.com/netsketch/netsketch/p4/softswitch/p4rtserver"
 	"github.com/netsketch/netsketch/p4/softswitch/pcapport"
+	"github.com/netsketch/netsketch/settings"
 )
 
 type switchFlags struct {
@@ -151,6 +152,9 @@ func parsePorts(args []string) ([]portSpec, error) {
 	for _, a := range args {
 		number, what, ok := strings.Cut(a, "=")
 		n, err := strconv.ParseUint(number, 10, 32)
+		if err := settings.Decimal(number); err != nil {
+			return nil, fmt.Errorf("--port %q: %w", a, err)
+		}
 		if !ok || err != nil || what == "@" {
 			return nil, fmt.Errorf("--port %q: expected NUMBER=IN.pcap,OUT.pcap or NUMBER=@INTERFACE", a)
 		}
@@ -200,6 +204,11 @@ func parseQueues(args []string) ([]queueSpec, error) {
 	for _, a := range args {
 		wrong := fmt.Errorf("--queue %q: expected NUMBER=RATE, NUMBER=RATE/DEPTH or NUMBER=RATE,RATE,.../DEPTH, or all "+
 			"instead of the number", a)
+		for text := range strings.FieldsFuncSeq(a, func(r rune) bool { return strings.ContainsRune("=,/", r) }) {
+			if err := settings.Decimal(text); err != nil {
+				return nil, fmt.Errorf("--queue %q: %w", a, err)
+			}
+		}
 		number, what, ok := strings.Cut(a, "=")
 		q := queueSpec{all: number == "all"}
 		if !ok {

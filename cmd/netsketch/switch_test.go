@@ -404,6 +404,8 @@ func TestSwitchRefuses(t *testing.T) {
 		{"--listen " + taken.addr, "choose another address with --listen"},
 		{"--program forwarding --once --port 1=" + cut, cut + ": bad capture file: truncated after packet "},
 		{"--queue 1", "expected NUMBER=RATE"},
+		{"--queue 1=010", `--queue "1=010": a number that begins with 0`},
+		{"--port 01=@lo", `--port "01=@lo": a number that begins with 0`},
 		{"--queue 1=0", "expected NUMBER=RATE"},
 		{"--queue 1=fast", "expected NUMBER=RATE"},
 		{"--queue 1=10/0", "expected NUMBER=RATE"},

@@ -21,7 +21,6 @@ import (
 	"time"
 
 	"github.com/netsketch/netsketch/internal/config"
-	"github.com/netsketch/netsketch/internal/files"
 	"github.com/netsketch/netsketch/lab"
 	"github.com/netsketch/netsketch/lab/scenario/scoring"
 	"github.com/netsketch/netsketch/lab/traffic"
@@ -343,27 +342,27 @@ const mostWatched = 5000
 
 // Load reads a scenario file and makes changes; the error lists every problem with its line.
 func Load(path string, changes ...Change) (*Scenario, error) {
-	data, err := files.Read(path)
-	if err != nil {
-		return nil, fmt.Errorf("scenario: %w", err)
-	}
-	s, err := Parse(path, data, changes...)
+	section, err := yaml.Load(path)
+	s, err := decode(section, err, changes)
 	if err == nil {
 		err = s.locate(filepath.Dir(path))
 	}
 	return s, err
 }
 
-// Parse reads a scenario from data and makes changes; name is its name in errors.
+// Parse is Load for a text, without environment variables; name stands for the file in errors.
 func Parse(name string, data []byte, changes ...Change) (*Scenario, error) {
 	section, err := yaml.Section(name, string(data))
+	return decode(section, err, changes)
+}
+
+// decode makes changes to a section, unless it could not be read.
+func decode(section settings.Section, err error, changes []Change) (*Scenario, error) {
+	for i := 0; err == nil && i < len(changes); i++ {
+		section, err = changes[i].apply(section)
+	}
 	if err != nil {
 		return nil, err
-	}
-	for _, c := range changes {
-		if section, err = c.apply(section); err != nil {
-			return nil, err
-		}
 	}
 	s := &Scenario{}
 	s.SetDefaults()

@@ -315,3 +315,17 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+// A scenario has secrets of outputs in variables, as the collector's file has.
+func TestVariables(t *testing.T) {
+	t.Setenv("NETSKETCH_TEST_EPOCHS", "7")
+	file := filepath.Join(t.TempDir(), "s.yaml")
+	text := "name: ${NETSKETCH_TEST_NAME:-seven}\nepochs: ${NETSKETCH_TEST_EPOCHS:-3}\n" +
+		"algorithms: [plugin: univmon]\ntraffic: [{rate: 1, flows: 1}]\n"
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if s, err := scenario.Load(file); err != nil || s.Epochs != 7 || s.Name != "seven" {
+		t.Errorf("%+v, %v", s, err)
+	}
+}
