@@ -249,7 +249,8 @@ func (s *session) take(m *pluginv1.RunResponse) error {
 }
 
 // give adds a part of an epoch's results. When the results can no longer be used, it cancels the
-// epoch, so that the plugin does not send the rest; a plugin that sends on is an error.
+// epoch, so that the plugin does not send the rest. It returns an error if the plugin goes on
+// sending.
 func (s *session) give(c *call, part proto.Message, add func()) error {
 	if c.err != nil {
 		if c.discarded += messageOverhead + proto.Size(part); c.discarded > maxDiscarded {

@@ -196,7 +196,7 @@ type GNMI struct {
 	// Component is the component of the integrated circuit that gets the device id; needed if the
 	// device lists none or several.
 	Component string `yaml:"component"`
-	// Ports are the interfaces that get numbers. A port of links and hosts that is not listed is the
+	// Ports gives numbers to interfaces. A port of links and hosts that is not listed here is the
 	// interface that reports its number.
 	Ports []DevicePort `yaml:"ports"`
 }

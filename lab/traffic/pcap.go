@@ -87,8 +87,8 @@ func Length(path string) (time.Duration, error) {
 // Packets returns the number of packets returned so far.
 func (t *Trace) Packets() int { return t.r.Packets() }
 
-// LongerRecords returns the number of records so far with more bytes than the recorded length of
-// their packets. Their frames have all of these bytes.
+// LongerRecords returns how many records so far hold more bytes than the file says their packets
+// had. Frames have the additional bytes, too.
 func (t *Trace) LongerRecords() int { return t.r.LongerRecords() }
 
 // Pauses returns how often the trace has paused so far for more than a minute: 0 unless it keeps

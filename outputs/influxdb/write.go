@@ -193,8 +193,8 @@ func (w *writer) isolate(ctx context.Context, lines string, failed *undelivered,
 	return all, nil
 }
 
-// partRefused parts lines of series of which isolate found a line before from the others, so that a
-// series that is always refused takes few requests.
+// partRefused separates the lines of series that InfluxDB has refused before from the others, so
+// that a series that is always refused takes few requests.
 func (w *writer) partRefused(lines string) (others, again string) {
 	if len(w.refused) == 0 {
 		return lines, ""

@@ -78,8 +78,7 @@ func (d *database) set(answer func([]string, *http.Request) (int, map[string]str
 	d.answer = answer
 }
 
-// lines returns the lines that the server accepted, without those by which the output checks
-// whether it accepts any.
+// lines returns the lines that the server accepted, without the lines of write checks.
 func (d *database) lines() []string {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -32,8 +32,8 @@ type Options struct {
 	// added while the server runs.
 	Schema func() *yang.Schema
 
-	// AnyTarget accepts any target of a client as a name for the store's default target, as a device
-	// does. Otherwise, targets must exist in the store, and "*" means all targets.
+	// AnyTarget lets clients call the store's default target by any name, as devices do. Otherwise,
+	// targets must exist in the store, and "*" means all targets.
 	AnyTarget bool
 	// Atomic are the schema paths of containers and lists that are sent whole, in notifications
 	// marked atomic, whenever a leaf in them changes.
