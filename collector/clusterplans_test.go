@@ -68,8 +68,8 @@ func stepUntil(t *testing.T, what string, rigs map[string]*rig, ok func() bool) 
 	})
 }
 
-// A plan of a plugin is written to the devices of all collectors, and its outcomes are those of one
-// collector. What is planned for a device that is away waits for it.
+// A plan of a plugin is written to the devices of all collectors, with the same outcomes as in one
+// collector. The plan waits for a device that is away.
 func TestPlansOfACluster(t *testing.T) {
 	server := bustest.Server(t)
 	rigs := map[string]*rig{}

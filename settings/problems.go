@@ -97,7 +97,7 @@ type Source struct {
 // Variable notes an environment variable that the text uses. Messages show its name for its value.
 func (s *Source) Variable(name, value string) {
 	if len(value) < shortestSecret {
-		return // it would be found inside many words
+		return // a short value would be found inside many words
 	}
 	if s.variables == nil {
 		s.variables = map[string]string{}

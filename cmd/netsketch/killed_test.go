@@ -200,7 +200,7 @@ func startProcess(t *testing.T, file string) *exec.Cmd {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		_ = cmd.Process.Kill() // it may have ended
+		_ = cmd.Process.Kill() // the process may have ended
 		if _ = cmd.Wait(); t.Failed() {
 			t.Logf("the collector:\n%s", &log)
 		}

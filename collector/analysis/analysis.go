@@ -205,7 +205,7 @@ func (c *Component) Start(ctx context.Context) error {
 // Stop ends the analysis of epochs in progress, drains the plugins and ends their processes. It
 // returns when no goroutine and no process is left, or when ctx ends.
 func (c *Component) Stop(ctx context.Context) error {
-	c.cancel() // also ends a start in progress in retry, which holds changing
+	c.cancel() // also ends a start in retry, which holds c.changing
 	c.changing.Lock()
 	defer c.changing.Unlock()
 	if c.interest != nil {

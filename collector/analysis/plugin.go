@@ -157,7 +157,7 @@ func (p *plugin) configured(s sdk.Settings) {
 	p.mu.Lock()
 	p.held = s.Plan
 	p.mu.Unlock()
-	_ = p.contested() // it is logged and shown in Status
+	_ = p.contested() // contested logs its error and shows it in Status
 	p.c.deps.SettingsChanged()
 }
 

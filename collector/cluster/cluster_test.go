@@ -280,7 +280,7 @@ func TestMemberThatCannotBeRead(t *testing.T) {
 	if err != nil || !slices.ContainsFunc(found, func(m Member) bool { return m.Name == "x" && !m.Active() }) {
 		t.Errorf("members %+v, error %v", found, err)
 	}
-	c := join(t, server, "c", nil) // its name is taken until the lease ends, and then x keeps it out, too
+	c := join(t, server, "c", nil) // the name c is taken until the lease ends, and then member x keeps c out
 	testkit.Until(t, "c waits for its name", func() bool {
 		return strings.Contains(c.log.String(), "another collector, of another version of netsketch, is member c")
 	})

@@ -40,7 +40,7 @@ type fake struct {
 	commit     string
 	saved      map[string]string // before the pending commit
 	dead       map[string]bool   // state leaves that do not follow
-	sets       []*gpb.SetRequest // that change something
+	sets       []*gpb.SetRequest // the Sets that change something
 	form       form              // the only form of values that is taken; forms takes all
 	// fault, if set, is called for each Set that changes something. A Set whose effect is less than 1
 	// carries out that part of its leaves; then the error is returned.

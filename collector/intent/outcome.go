@@ -221,7 +221,8 @@ func (c *Component) take(a *plan, o Outcome) {
 	case !a.open[o.Device] || answered && before.Result != Away: // repeated
 	case a.answers == nil:
 		c.record(a, o)
-	case !a.undo || o.Result != Applied: // otherwise the device has not undone the plan yet
+	// an applied outcome during an undo means that the device has not undone the plan yet
+	case !a.undo || o.Result != Applied:
 		a.answers[o.Device] = o
 		select {
 		case a.arrived <- struct{}{}:

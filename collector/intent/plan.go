@@ -243,7 +243,7 @@ func (c *Component) writePart(ctx context.Context, p *part) {
 		c.addPending(p)
 	}
 	if c.reports(p) && (d == nil || !d.foreign && !errors.Is(err, errLeaving)) {
-		c.report(p, o) // otherwise the owner of the device does
+		c.report(p, o) // the owner of a foreign device reports
 	}
 }
 
@@ -255,7 +255,7 @@ func (c *Component) storeParts(ctx context.Context, parts []*part) {
 	var work sync.WaitGroup
 	for _, p := range parts {
 		if d := c.device(p.device); d != nil {
-			work.Go(func() { _ = d.confirm(ctx) }) // if storing fails, Sync tries again
+			work.Go(func() { _ = d.confirm(ctx) }) // Sync tries again if storing fails
 		}
 	}
 	work.Wait()

@@ -63,9 +63,9 @@ type Dependencies struct {
 	// Elsewhere returns the source of a device that another collector owns; nil if the engine must
 	// not wait for the device. Only used if Shared.
 	Elsewhere func(device string) epoch.Source
-	// OnTaken is called when a session becomes the primary, or another collector outbids it, and
-	// something follows from that. The caller then calls Observe. OnTaken must not block. Only used
-	// if Shared.
+	// OnTaken is called when a session becomes the primary, or another collector outbids it, if the
+	// ownership of the device may change. The caller then calls Observe. OnTaken must not block.
+	// Only used if Shared.
 	OnTaken func()
 }
 

@@ -56,7 +56,7 @@ var (
 
 // StartError says why a plugin did not start.
 type StartError struct {
-	Name string // as in Spec, or the file's name
+	Name string // Spec's name, or the name of the file
 	Path string
 	Err  error // wraps one of the reasons above, or a system error
 	// Output is the end of the program's output.

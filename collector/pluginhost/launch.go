@@ -40,7 +40,7 @@ type launch struct {
 	attach             bool // path is the socket of a plugin that runs already
 	env                []string
 	memoryLimit        int64
-	onStart            func(file os.FileInfo) // as process.onStart
+	onStart            func(file os.FileInfo) // called like process.onStart
 	logs               *logSink
 }
 

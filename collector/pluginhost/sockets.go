@@ -86,7 +86,7 @@ func (d *socketDirs) ensure() (string, error) {
 // directory before it was locked.
 func makeSocketDir(parent string) (path string, lock *os.File, err error) {
 	if path, err = os.MkdirTemp(parent, socketPrefix); errors.Is(err, fs.ErrNotExist) {
-		if err = os.MkdirAll(parent, 0o700); err == nil { // it was removed, as well
+		if err = os.MkdirAll(parent, 0o700); err == nil { // the parent was removed, too
 			path, err = os.MkdirTemp(parent, socketPrefix)
 		}
 	}

@@ -12,7 +12,7 @@ const (
 	StateStarting State = iota + 1 // a process is being started and configured
 	StateRunning                   // the plugin analyzes epochs
 	StateWaiting                   // the plugin is down and will be started again after a delay
-	StateFailed                    // as StateWaiting, after many failures in a row
+	StateFailed                    // like StateWaiting, but after many failures in a row
 	StateStopped                   // the plugin was stopped and is not started again
 )
 

@@ -302,7 +302,7 @@ func TestMetricNames(t *testing.T) {
 	st := store.New(store.Options{Schema: r})
 	var lists []string
 	for _, l := range r.Current().Lists() {
-		own := strings.HasPrefix(l.Path, "/netsketch-collector:") // its metrics are those of /metrics
+		own := strings.HasPrefix(l.Path, "/netsketch-collector:") // /metrics has the same metrics
 		if l.Nested || !own && (len(l.Keys) == 0 || l.Node.Config) {
 			continue
 		}

@@ -65,7 +65,7 @@ type source struct {
 type atomic struct {
 	elems []*gpb.PathElem
 	at    int64  // time of the newest notification
-	from  uint64 // its stream's bit
+	from  uint64 // the bit of the stream that sent it
 }
 
 // leaf is one leaf of a row.
@@ -134,7 +134,7 @@ func (c *cache) apply(schema *yang.Schema, n *gpb.Notification, src source, now 
 	}
 	c.at = at
 	order := min(at.UnixNano(), now.UnixNano())
-	if n.GetTimestamp() <= 0 { // as new as the newest: it has no place among the others
+	if n.GetTimestamp() <= 0 { // without a time stamp, the notification counts as the newest
 		order = c.newest
 	}
 	c.newest = max(c.newest, order)
@@ -202,7 +202,7 @@ func timeOf(stamp int64, arrival time.Time) time.Time {
 	if stamp <= 0 {
 		return arrival
 	}
-	if arrival.Year() < 2020 { // this clock is not set
+	if arrival.Year() < 2020 { // the clock of this machine is not set
 		return time.Unix(0, stamp)
 	}
 	for _, unit := range []time.Duration{time.Second, time.Millisecond, time.Microsecond} {

@@ -70,7 +70,7 @@ type Discovery struct {
 	cfg        *config.Config
 	sessions   map[string]*Session
 	identified map[string]bool // switches whose device id was reported to the network
-	links      []Link          // as of the latest comparison
+	links      []Link          // result of the latest comparison
 	added      []topology.Link // discovered links that are part of the topology
 	// disabled are the ports that routes do not use, because their switches report them as disabled.
 	disabled map[topology.Port]bool

@@ -419,7 +419,7 @@ func (f *following) judge() (waits bool, err error) {
 		f.set(Syncing, nil)
 		return false, nil
 	case f.groups.serving() == 0 || f.Status().State != Synced && !f.groups.settled():
-		if example != nil && f.Status().State == Syncing { // so that the reason is seen while the rest is tried
+		if example != nil && f.Status().State == Syncing { // shows the reason while other forms are tried
 			f.set(Syncing, fmt.Errorf("%s is %s: %w", example, example.cause, example.err))
 		}
 		return false, nil

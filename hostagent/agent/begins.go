@@ -22,7 +22,7 @@ func (b *begins) add(epoch uint64, at time.Time) {
 		return
 	}
 	for e := max(b.newest, epoch-min(epoch, uint64(len(b.at)))) + 1; e <= epoch; e++ {
-		b.at[e%uint64(len(b.at))] = at // also for epochs that were skipped
+		b.at[e%uint64(len(b.at))] = at // skipped epochs begin at the same time
 	}
 	b.newest = epoch
 }

@@ -505,7 +505,7 @@ func (s *session) send(ctx context.Context, cancel func()) {
 			}
 		}
 		if err := s.stream.Send(m); err != nil {
-			if !errors.Is(err, io.EOF) { // otherwise receive returns the reason
+			if !errors.Is(err, io.EOF) { // after io.EOF, receive returns the reason
 				s.a.log.Error("a message to the collector cannot be sent; the session ends", "error", err)
 				cancel()
 			}

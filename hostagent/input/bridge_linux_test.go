@@ -23,7 +23,7 @@ import (
 	"github.com/netsketch/netsketch/internal/test/testkit"
 )
 
-// TestFanout: each frame arrives at one socket, those of a flow at the same one.
+// TestFanout: each frame arrives at one socket, and all frames of a flow at the same one.
 func TestFanout(t *testing.T) {
 	if !testkit.Isolated(t) {
 		return

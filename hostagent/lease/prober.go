@@ -586,7 +586,8 @@ func (p *Prober) judge(now time.Duration, x *pair) {
 		q := &x.ports[i]
 		lost, silent := x.excess >= refuseAt, q.silent >= attempts && q.due <= now
 		if x.state == Proving {
-			silent = silent && q.reached > q.proved // otherwise the path may be down
+			// a port without an answer since its last proof may have no path
+			silent = silent && q.reached > q.proved
 		}
 		switch {
 		case !q.asked:
@@ -742,7 +743,7 @@ func (p *Prober) arrived(now time.Duration, x *pair, o *outstanding, current boo
 		q.tried, q.proved = 0, max(q.proved, o.at)
 	}
 	switch {
-	case x.state == Searching && o.port == x.port && o.size > x.low: // also an answer that came late
+	case x.state == Searching && o.port == x.port && o.size > x.low: // accepts late answers, too
 		if o.size >= x.high {
 			x.high = p.full(x) + 1
 		}

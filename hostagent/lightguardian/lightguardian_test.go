@@ -281,8 +281,8 @@ func TestFlowsOfFirstEpoch(t *testing.T) {
 	}
 }
 
-// TestLatest: results of the host itself are those of the epochs of an interval, with no more
-// sketchlets of older ones than a report has.
+// TestLatest: the host's own results are about the epochs of an interval, and use no more
+// sketchlets of older intervals than a report has.
 func TestLatest(t *testing.T) {
 	for _, c := range []struct {
 		interval, kept      int

@@ -55,7 +55,8 @@ func (j *judgement) entry(e *entry) {
 		}
 		at := place{e.key(), node}
 		row := j.g.inflated[at]
-		if row == nil && beyond && h.extreme(j.g.factor) == 0 { // otherwise the table had no room for the row
+		// an extreme latency without a row means that the table is full
+		if row == nil && beyond && h.extreme(j.g.factor) == 0 {
 			j.g.inflate(at, 1, h.worst)
 			row = j.g.inflated[at]
 		}

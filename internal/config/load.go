@@ -78,7 +78,7 @@ func (c *Config) complete(directory string, given func(path string) bool) {
 		p.complete()
 		if filepath.Base(p.Plugin) != p.Plugin {
 			p.Plugin = settings.RelativeTo(directory, p.Plugin)
-			if filepath.Base(p.Plugin) == p.Plugin { // it stays a path
+			if filepath.Base(p.Plugin) == p.Plugin { // keeps the name a path
 				p.Plugin = "./" + p.Plugin
 			}
 		}

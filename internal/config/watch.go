@@ -77,8 +77,9 @@ func (w *watch) run(ctx context.Context, events <-chan fsnotify.Event, errs <-ch
 	defer ticker.Stop()
 	timer := time.NewTimer(settle) // start with a comparison: the file may have changed since current was read
 	defer timer.Stop()
-	// pending is set while the timer runs; before is what the file had when the timer was set. Events
-	// do not set it anew, because those of other files in the directory may never end.
+	// pending is set while the timer runs; before is what the file had when the timer was set.
+	// Events do not set the timer anew, because events of other files in the directory may never
+	// end.
 	pending, before := true, w.contents()
 	look := func() {
 		if !pending {
@@ -112,7 +113,7 @@ func (w *watch) run(ctx context.Context, events <-chan fsnotify.Event, errs <-ch
 			case w.seen:
 			case before:
 				w.read(w.load())
-			default: // it is being written
+			default: // the file is still being written
 				look()
 			}
 		case <-requests:

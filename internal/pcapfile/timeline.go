@@ -32,7 +32,7 @@ type part struct {
 // plan returns the parts of a file. It ends where the file cannot be read, which Next reports.
 func (r *Reader) plan() []part {
 	type pause struct {
-		part int // index of the part that begins behind it
+		part int // index of the part that begins after the pause
 		by   time.Duration
 	}
 	// A clock is the part of a file between two times at which the clock was set back.

@@ -38,7 +38,7 @@ func explain(program *cobra.Command, called string) {
 			return err
 		})
 	}
-	program.InitDefaultHelpCmd() // otherwise these two are added later
+	program.InitDefaultHelpCmd() // adds the commands help and completion now, so that walk finds them
 	program.InitDefaultCompletionCmd()
 	walk(program, called)
 	program.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {

@@ -500,7 +500,7 @@ func (s *soak) startBMv2(ctx context.Context) (stop func(), err error) {
 	})
 	s.listen = append(s.listen, sw.P4Runtime())
 	return func() {
-		_ = conn.Close() // also closes the stream of packets
+		_ = conn.Close() // closing the connection ends the stream of packets
 		sw.Close()
 	}, nil
 }

@@ -14,7 +14,7 @@ import (
 
 // piece is what was counted in one network, as a file of -keep.
 type piece struct {
-	Scenario string // as it was drawn
+	Scenario string // the drawn scenario
 	Played   string // commit and day, as evidence.Run names them
 	Tally    *tally
 }

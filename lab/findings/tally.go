@@ -169,7 +169,7 @@ func (t *trial) count(results []*score.Result) *tally {
 			for subject, row := range t.algorithm.truth(r.Truth, kind) {
 				at := alert{kind, subject}
 				if row.Optional && !row.Near {
-					recent[at] = max(recent[at], e) // neither right nor wrong
+					recent[at] = max(recent[at], e) // an alert of this subject counts neither as right nor as wrong
 					continue
 				}
 				recent[at] = e

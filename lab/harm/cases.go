@@ -35,7 +35,7 @@ func ends(s syscall.Signal, names ...string) func(*trial) error {
 	return func(t *trial) error { return t.signal(s, names...) }
 }
 
-// also runs functions one after the other.
+// also returns a function that calls functions one after the other until one fails.
 func also(fs ...func(*trial) error) func(*trial) error {
 	return func(t *trial) error {
 		for _, f := range fs {

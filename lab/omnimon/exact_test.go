@@ -35,7 +35,7 @@ const (
 	duration              = 3000
 )
 
-// layout is the header of the compiled program, withExtremes that of models.
+// layout is the header of the compiled program; withExtremes is the header of models.
 var (
 	layout       = header.Layout{EtherType: header.DefaultEtherType, Slots: perFlow}
 	withExtremes = header.Layout{EtherType: header.DefaultEtherType, Slots: perFlow, Differences: modelWords - values}

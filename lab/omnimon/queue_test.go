@@ -158,7 +158,7 @@ func TestTCPIncast(t *testing.T) {
 
 	type arriving struct {
 		at    time.Duration
-		link  int // that it arrives on
+		link  int // link on which the frame arrives
 		frame []byte
 	}
 	var pending []arriving

@@ -152,7 +152,7 @@ type members struct {
 	view    cluster.View
 	all     map[string]*exchanging
 	home    *exchanging                // home of the plugin
-	objects map[string]map[string]bool // that the plugin reads
+	objects map[string]map[string]bool // objects that the plugin reads, by device
 	sent    map[bool]int               // outcomes of switches and hosts (true) that are sent
 }
 

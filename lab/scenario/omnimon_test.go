@@ -33,7 +33,7 @@ var failureKinds = []string{"congestion", "gray failure", "switch crash", "link 
 // without.
 type failures struct {
 	k           int // arity of the tree
-	elements    int // that fail in an epoch, drawn by the seed
+	elements    int // number of elements that fail in an epoch, drawn by the seed
 	flows, rate int
 	gray        float64 // share of the flows that a gray failure drops
 	seed        uint64

@@ -171,8 +171,8 @@ func (s *Scenario) instance(algorithm settings.Section) any {
 
 // Change sets a key of a scenario to another value.
 type Change struct {
-	Key   string // such as traffic[0].flows
-	Value string // as YAML
+	Key   string // path of the key, such as traffic[0].flows
+	Value string // the value, written as YAML
 }
 
 func (c Change) apply(s settings.Section) (settings.Section, error) {

@@ -112,7 +112,7 @@ type Event struct {
 
 // Loop lets people follow a scenario that is played until interrupted.
 type Loop struct {
-	// Repeat is after how long traffic and faults begin anew; never when 0.
+	// Repeat is the time after which traffic and faults begin anew; 0 never repeats them.
 	Repeat time.Duration `yaml:"repeat"`
 	// Times are other times of components and faults, by the names of events.
 	Times map[string]Times `yaml:"times"`

@@ -82,7 +82,8 @@ func (c *Config) Validate() error {
 	case err != nil:
 		errs.Add("url", "expected http://host:port or https://host:port")
 	case u.Scheme != "http" && u.Scheme != "https" || u.Host == "":
-		errs.Add("url", "expected http://host:port or https://host:port") // its text may have a password
+		// the message omits the URL, which may have a password
+		errs.Add("url", "expected http://host:port or https://host:port")
 	case u.RawQuery != "" || u.Fragment != "":
 		errs.Add("url", "contains ? or #; expected http://host:port or https://host:port; give token, org and bucket as "+
 			"keys of their own")

@@ -28,7 +28,7 @@ type listKey struct{ target, list string }
 // liveRows are the rows of a list of a target that this collector wrote and that still exist.
 type liveRows struct {
 	newest       time.Time          // time of the newest points
-	publications uint64             // that changed the list
+	publications uint64             // number of publications that changed the list
 	series       map[string]*uint64 // the last publication with the row, by the row's series as in a line
 }
 

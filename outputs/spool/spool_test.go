@@ -282,7 +282,7 @@ func TestTruncation(t *testing.T) {
 		for n < 10 && ends[n+1] <= cut {
 			n++
 		}
-		if _, err := q.Append(record(n)); err != nil { // and continues
+		if _, err := q.Append(record(n)); err != nil { // the spool accepts records after the cut
 			t.Fatal(err)
 		}
 		wantRange(t, drain(t, q), 0, n+1)

@@ -242,7 +242,7 @@ func TestBrowserPages(t *testing.T) {
 		}
 	}
 	b.do(chromedp.EmulateViewport(1280, 900))
-	b.page("plugin/univmon") // the list that it opens with has rows, unlike that of watched flows
+	b.page("plugin/univmon") // the page opens with a list that has rows, and not with the list of watched flows
 	b.until(`document.querySelector('[aria-pressed=true]')?.innerText === 'node-summary'`)
 	back := map[string]string{}
 	for _, theme := range []string{"light", "dark"} {

@@ -87,7 +87,7 @@ type fixture struct {
 	store  *store.Store
 	client *http.Client
 	epoch  uint64
-	stop   func() // also at the end of the test
+	stop   func() // stops the output; called at the end of the test as well
 }
 
 // querier refuses every row, as a plugin does whose keys have a rule of their own.

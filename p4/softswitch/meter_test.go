@@ -28,7 +28,7 @@ func TestExecute(t *testing.T) {
 		{50 * time.Millisecond, meter.Yellow}, // one token of the peak rate, half of one of the other
 		{100 * time.Millisecond, meter.Green}, // one of each
 		{40 * time.Millisecond, meter.Red},    // out of order: nothing fills
-		{10 * time.Second, meter.Green},       // both full again
+		{10 * time.Second, meter.Green},       // both buckets are full again
 		{10 * time.Second, meter.Yellow},      // 1 token of the burst was there
 		{10 * time.Second, meter.Yellow},
 		{10 * time.Second, meter.Red},

@@ -126,8 +126,8 @@ func listen(p Plugin, path string, w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	// At path, the socket accepts connections from the first moment, and only of this user. It may
-	// replace that of a process that was killed.
+	// At path, the socket accepts connections from the first moment, and only from this user. It
+	// may replace the socket of a process that was killed.
 	err = os.Chmod(path+".new", 0o600)
 	if err == nil {
 		err = os.Rename(path+".new", path)

@@ -54,7 +54,7 @@ func Decompound(row []uint32, from, to uint32) (Distribution, error) {
 			flows += weighted[k] / float64(k)
 			packets += weighted[k] * float64(width)
 		}
-		if flows > 0 { // otherwise the class is noise
+		if flows > 0 { // a class without flows is noise
 			at := min(max(uint32(packets/flows+0.5), low), high-1)
 			out[at] += flows * float64(len(row))
 		}

@@ -467,7 +467,7 @@ func (s *Sketch[F]) InsertQuery(key []byte) uint32 {
 
 func (s *Sketch[F]) insertQuery(d uint64) uint64 {
 	if s.even != nil && !s.cu {
-		if len(s.even) == 2 { // as in ChameleMon
+		if len(s.even) == 2 { // ChameleMon's tower has two rows
 			a := s.even[0].incrementQuery(s.words, family.FastValue(d, 0))
 			return min(a, s.even[1].incrementQuery(s.words, family.FastValue(d, 1)))
 		}

@@ -86,9 +86,10 @@ func (lv *level) sumFlows(size float64, flows []estimated, rows int) (sum, sprea
 	return sum + rest*float64(columns), spreadOf(variance, squares/float64(columns*rows), columns)
 }
 
-// spreadOf returns the standard deviation of a sum over the columns of a stratum, of which variance
-// is that for a column. All rows hash the same flows, so the variance of the flows themselves does
-// not count. If flows are unknown, the result is at least that of rounding to whole numbers.
+// spreadOf returns the standard deviation of a sum over the columns of a stratum, given the
+// variance of one column. All rows hash the same flows, so the variance of the flows themselves
+// does not count. If flows are unknown, the result is at least the deviation of rounding to whole
+// numbers.
 func spreadOf(variance, flows float64, columns int) float64 {
 	if variance == 0 {
 		return 0

@@ -192,7 +192,7 @@ func (e *Estimate) survey(i int, flows []estimated) {
 	cells := slices.Clone(lv.rest)
 	for i := range flows {
 		if f := &flows[i]; math.Abs(float64(f.size)) < significant*lv.noise {
-			f.addTo(cells, rows) // its size may be noise
+			f.addTo(cells, rows) // the size of so small a flow may be noise
 		} else {
 			lv.moment += float64(f.size) * float64(f.size)
 		}

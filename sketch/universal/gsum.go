@@ -145,5 +145,5 @@ func (e *Estimate) calibrate() {
 // calibrateRounds bounds the rounds of calibrate. Few are used.
 const calibrateRounds = 8
 
-// variance is that of the number of flows that w represents.
+// variance is the variance of the number of flows that w represents.
 func (w *Weighted) variance() float64 { return w.drawn * (w.drawn - 1) }

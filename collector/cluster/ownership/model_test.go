@@ -72,7 +72,7 @@ type offer struct {
 type network struct {
 	seats   [members]seat
 	links   [members]link
-	offers  [members]offer // by the member that offers
+	offers  [members]offer // indexed by the member that offers the device
 	primary int8
 	highest uint8 // the highest fence that was bid
 	last    int8  // the newest primary
@@ -294,7 +294,8 @@ func (w world) memberSteps(m int, p process, switches int, add adder) {
 			n := &next.switches[s]
 			was := n.device(m)
 			d, do := was.View(next.viewOf(m, s), n.primary == int8(m))
-			// it may not know that the holder was killed and another member took the switch since
+			// the member may not know that the holder was killed and that another member took the
+			// switch
 			n.hasty = do.Has(Open) && n.primary >= 0 && n.primary != int8(m) && set&(1<<n.primary) != 0 &&
 				(was.Stale || was.Holder == "" || was.Holder == nameOf(n.primary))
 			next.follow(m, s, d, do)

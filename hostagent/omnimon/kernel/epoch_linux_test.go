@@ -22,8 +22,8 @@ func carrying(s *wire.Settings, from byte, epoch uint16) []byte {
 	return f.Bytes()
 }
 
-// TestForgedEpochs: packets from an address of no host move nothing, and those of a host move the
-// epoch within a bound that does not follow what packets moved. The kernel and Go agree.
+// TestForgedEpochs: packets from an address of no host change no epoch. Packets of a host advance
+// the epoch at most to a bound, which packets cannot move. The kernel and Go agree.
 func TestForgedEpochs(t *testing.T) {
 	needBPF(t)
 	s := defaults(0)

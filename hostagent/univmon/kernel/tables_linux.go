@@ -29,8 +29,8 @@ type tables struct {
 	lanes   [][]*universal.Sketch
 }
 
-// shapes returns the shapes of the sketches for the programs and the count of cells of a lane. The
-// packets by level follow the slots of a sketch.
+// shapes returns where the kernel programs find the cells of each sketch, and the number of cells
+// of a lane. The counts of packets by level follow the slots of a sketch.
 func shapes(s *wire.Settings) (out [wire.MaxSketches]univmonShape, cells int) {
 	for i, l := range s.Sketches {
 		counters, heavy := cells, cells+l.CounterCells()

@@ -392,7 +392,7 @@ func chamelemonLosses(ctx context.Context, sizes []int, seed uint64, victims, lo
 	sent := make(map[string]int64) // by flow, in this epoch and the one before
 	for k, n := range changed {
 		if _, ok := actual[k]; !ok {
-			sent[k] = -n // it ended
+			sent[k] = -n // the flow ended
 		} else {
 			sent[k] = n
 		}

@@ -38,9 +38,9 @@ func TestLocating(t *testing.T) {
 	}
 }
 
-// TestDeadHosts: with each kind of choice of dead hosts, sketches are whole but those of switches
-// that reach no living host. The shares of choices follow from the number of edge switches and pods
-// whose hosts are dead.
+// TestDeadHosts: with each kind of choice of dead hosts, all sketches are whole except the sketches
+// of switches that reach no living host. The shares of choices follow from the number of edge
+// switches and pods whose hosts are dead.
 func TestDeadHosts(t *testing.T) {
 	get := func(rows []suite.Row, metric string, dead, columns int) float64 {
 		return suite.Values(rows).Variant(metric, fmt.Sprintf("dead hosts %d", dead), robustTask(columns), "share")

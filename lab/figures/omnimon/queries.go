@@ -25,7 +25,7 @@ import (
 	"github.com/netsketch/netsketch/p4/compiled"
 )
 
-// none is a number that the paper does not state.
+// none marks a number that the paper does not state.
 const none = -1
 
 // application is a query of table 1 or of Exp#10 with the paper's numbers.

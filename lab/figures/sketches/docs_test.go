@@ -58,9 +58,8 @@ func TestNoWorse(t *testing.T) {
 	}
 }
 
-// TestCommittedRows: measuring again gives the committed rows, here those of TowerCU at
-// 900 KB and of the fast parts. Processors that fuse multiplications and additions
-// may differ in the last digits.
+// TestCommittedRows: measuring again gives the committed rows of TowerCU at 900 KB and of the fast
+// parts. Processors that fuse multiplications and additions may differ in the last digits.
 func TestCommittedRows(t *testing.T) {
 	if os.Getenv("NETSKETCH_FIGURES") == "" {
 		t.Skip("measures two million packets again: run `make figures-check`, which sets NETSKETCH_FIGURES")

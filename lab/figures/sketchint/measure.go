@@ -27,7 +27,7 @@ type agents struct {
 	// length.
 	reports [hosts]*wire.Report
 	bytes   int
-	packets int // that the reports take, with an MTU of 1,500 or 9,000
+	packets int // packets that carry the reports, with an MTU of 1,500; jumbo with 9,000
 	jumbo   int
 }
 

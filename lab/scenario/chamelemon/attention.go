@@ -34,7 +34,7 @@ type Attention struct {
 	Sure                 bool // all victims are published as exact
 	Balanced             bool
 	Low, High, Sample    float64
-	Heavy, HL, LL        Part // HH is that of the edge switch with the most HH flows
+	Heavy, HL, LL        Part // HH is the HH part of the edge switch with the most HH flows
 	Edges                map[string]Edge
 }
 

@@ -238,7 +238,8 @@ func (x *exact) path(j *journey) {
 		x.add(faults, j.key.String()+"/"+path+"/"+h.name, path, true, false)
 		x.add(alerts, path+"/"+h.name, path, true, false)
 		share := float64(h.Packets) / float64(max(j.sent, 1))
-		if first && share >= 0.75 && share < x.c.Rules.Loop/margin { // otherwise the flow is in a loop
+		// a larger share means that the flow is in a loop
+		if first && share >= 0.75 && share < x.c.Rules.Loop/margin {
 			x.fault(j, path, h.name, share, x.c.Rules.Path)
 		}
 		first = false

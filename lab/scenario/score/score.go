@@ -86,7 +86,7 @@ func (a *Algorithm) MeasureNames() []string {
 	return names
 }
 
-// Shares returns the measures whose values are between 0 and 1: those of counts, and Lost.
+// Shares returns the measures whose values are between 0 and 1: the measures of counts, and Lost.
 func (a *Algorithm) Shares() []string {
 	names := []string{a.Lost}
 	for i := range a.Measures {
@@ -188,7 +188,8 @@ type Measure struct {
 	Where map[string]string
 	// Tolerance is the relative error up to which values of leaves are equal.
 	Tolerance float64
-	// Dimensions are those of which the list must have rows in a run, if the ground truth has.
+	// Dimensions are the dimensions of which the list must have rows in a run, if the ground truth
+	// has flows.
 	Dimensions []string
 	// Dimension names the dimension under which a view counts; ok is false for views that do not
 	// count. nil stands for the view's own dimension, of views with a row in Summary.

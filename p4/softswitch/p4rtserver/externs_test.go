@@ -62,7 +62,7 @@ func TestMeters(t *testing.T) {
 	r.must(c, modify(r.entity(config+`}`))) // the counts stay
 	r.readsBack(r.entity(`meter_entry { meter_id: $rates index { index: 2 } counter_data { } }`),
 		r.entity(config+colors))
-	r.must(c, modify(r.entity(config+`counter_data { green { } } }`))) // and go
+	r.must(c, modify(r.entity(config+`counter_data { green { } } }`))) // the counts are cleared
 	r.readsBack(r.entity(`meter_entry { meter_id: $rates index { index: 2 } counter_data { } }`),
 		r.entity(config+`counter_data { green { } yellow { } red { } } }`))
 	r.must(c, modify(r.entity(`meter_entry { meter_id: $rates }`))) // no index: all; no config: the default

@@ -146,7 +146,7 @@ func TestClientThatNeverReads(t *testing.T) {
 		}
 		c.next() // the healthy client keeps up
 	}
-	r.sw.Inject(1, frame(1, 2, 3), 0) // and the data plane does not wait
+	r.sw.Inject(1, frame(1, 2, 3), 0) // the data plane does not wait for the client
 	var before, after runtime.MemStats
 	runtime.GC()
 	runtime.ReadMemStats(&before)

@@ -54,14 +54,14 @@ type HeavyHitters struct {
 type HeavyChanges struct {
 	// Packets is the number of packets that a heavy change exceeds.
 	Packets uint64 `yaml:"packets" default:"100"`
-	// Limit is the largest number of rows of all switches together. Each switch has its largest, the
-	// same number for all. Node "network" has as many rows as they together.
+	// Limit bounds the rows of all switches together; each switch has the same number of rows, its
+	// largest changes. Node "network" may have as many rows more.
 	Limit int `yaml:"limit" default:"150" range:"1.."`
 }
 
 // Victims bounds the rows of flows that lost packets.
 type Victims struct {
-	// Limit is the largest number of rows, those of the flows that lost the most packets.
+	// Limit is the largest number of rows: the flows that lost the most packets.
 	Limit int `yaml:"limit" default:"600" range:"1.."`
 }
 

@@ -219,7 +219,7 @@ func backward(d *encoder) bool {
 // check counts the flows of which more packets left than entered.
 func (l *losses) check(result *fermat.Result) {
 	for i := range result.Flows {
-		if result.Flows[i].Count < 0 && result.Complete { // otherwise a bucket was wrongly taken for pure
+		if result.Flows[i].Count < 0 && result.Complete { // incomplete: a bucket was wrongly taken for pure
 			l.negative++
 		}
 	}

@@ -122,7 +122,7 @@ func (p *Plugin) Configure(_ context.Context, config sdk.Config, network sdk.Net
 		e := &b.edges[i]
 		plan.Writes = append(plan.Writes, portWrites(e, b.problem == "")...)
 		for bank := range 2 {
-			if initial != nil { // otherwise an open epoch may use the entries in force
+			if initial != nil { // without initial entries, an open epoch may use the entries in force
 				plan.Writes = append(plan.Writes, initial.writes(e, &b.room, uint64(bank))...)
 			}
 		}

@@ -304,7 +304,7 @@ func (r *sizer) size(key []byte) (packets, least uint64, q sdk.Quality) {
 	switch {
 	case n == 0 && r.sound:
 		return 0, 0, sdk.Exact // a classifier never misses a flow
-	case r.decoded && r.has[familyOf(key)]: // otherwise the flow's last packet would be in the HH part
+	case r.decoded && r.has[familyOf(key)]: // a larger flow would have its last packet in the HH part
 		return uint64(min(n, r.th-1)), 0, r.hitterQuality()
 	case !ok:
 		return uint64(n), uint64(n), r.quality(sdk.LowerBound)

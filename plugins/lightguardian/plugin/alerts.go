@@ -298,7 +298,7 @@ func (p *Plugin) judgeCoverage(r *run) {
 	switches, all := map[string]*seen{}, seen{}
 	for _, f := range r.flows {
 		if f.size() < uint64(r.config.Rules.Packets) {
-			continue // its faults are not judged
+			continue // the rules do not judge small flows
 		}
 		for j := range f.hops {
 			h := &f.hops[j]

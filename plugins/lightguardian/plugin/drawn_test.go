@@ -516,7 +516,7 @@ func (d *drawn) truth(c *Configuration) map[sub]bool {
 				if first && share >= 0.75 && share < c.Rules.Loop/margin {
 					fault("PATH_CHANGED", h.s, share, c.Rules.Path, f.sent)
 				} else {
-					possible("PATH_CHANGED", h.s) // a sketchlet can show it of a single packet
+					possible("PATH_CHANGED", h.s) // one packet with a sketchlet of this switch suffices
 				}
 				first = false
 			}

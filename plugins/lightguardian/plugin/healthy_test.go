@@ -190,7 +190,7 @@ func TestLatePackets(t *testing.T) {
 	}
 	for _, few := range []bool{false, true} {
 		h = start(t, "")
-		if few { // it passes the same switches, and none of its packets arrives
+		if few { // the second flow passes the same switches, and none of its packets arrives
 			*s.add(0, simKeys(t, 2, "spine1", 2)[1]) = wire.Flow{Key: simKeys(t, 2, "spine1", 2)[1], Sent: 6}
 		}
 		for number := uint64(5); number < 9; number++ {

@@ -273,7 +273,7 @@ func (a *Analyzer) analyze(e *Epoch) *Result {
 	}
 	for r.read(e) { // each pass may find an invalid report, without which the next one reads
 	}
-	flows := make([]int, a.net.Hosts) // that arrived and are not in the report of their source
+	flows := make([]int, a.net.Hosts) // by host: flows that arrived and are missing from their source's report
 	for i := range a.workers {
 		w := &a.workers[i]
 		r.Flows += w.flows

@@ -232,7 +232,7 @@ func (h *history) hold(r *run, tables []*table.Table, answers []*answer) (out []
 	return out
 }
 
-// add adds a withdrawn epoch, in a free row or that of the oldest epoch.
+// add adds a withdrawn epoch in a free row, or else in the row of the oldest epoch.
 func (h *history) add(w withdrawal) {
 	if len(h.Withdrawn) == maxWithdrawn {
 		if w.Epoch < h.Withdrawn[0].Epoch {

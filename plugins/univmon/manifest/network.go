@@ -38,7 +38,7 @@ type mapper struct {
 	tables  []*sdk.RouteTable
 	hosts   []int // with addresses, by switch
 	routing Routing
-	paths   map[[2]int][][]int // as configured, by their ends
+	paths   map[[2]int][][]int // configured paths by their ends
 	out     *Map
 }
 

@@ -236,7 +236,7 @@ func (a *analysis) compare(r *result) {
 		return
 	}
 	if change, err := universal.Compare(before.estimate, r.estimate); err == nil {
-		r.change = change // otherwise the pipeline changed, and the epochs are not comparable
+		r.change = change // after a change of the pipeline, the epochs cannot be compared
 	}
 }
 

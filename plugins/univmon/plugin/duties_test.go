@@ -58,7 +58,7 @@ func newRing(t *testing.T, scheme string) *ring {
 	return r
 }
 
-// routes are those of a switch.
+// routes are the routes of a switch.
 func (r *ring) routes(at int) (routes []sdk.Route) {
 	for to := range 5 {
 		group := 2

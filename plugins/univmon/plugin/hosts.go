@@ -133,7 +133,7 @@ func (u *unparsed) less(o *unparsed) *unparsed {
 	return out
 }
 
-// hostReports returns the reports of hosts that measure. Late ones are problems.
+// hostReports returns the reports of hosts that measure, and records late reports as problems.
 func (a *analysis) hostReports() (out []hostData) {
 	for i := range a.epoch.Late {
 		if l := &a.epoch.Late[i]; l.Role == wire.Role {

@@ -301,7 +301,8 @@ func unparsedTable(results []*result) (*table.Table, error) {
 		last = r.device
 		for c := range reasons {
 			node.Append(r.device)
-			reason.Append(strings.ToUpper(strings.ReplaceAll(c.String(), "-", "_"))) // as in the YANG module
+			// the name of the enumeration's value in the YANG module
+			reason.Append(strings.ToUpper(strings.ReplaceAll(c.String(), "-", "_")))
 			packets.Append(r.unparsed.of(c))
 			quality.Append(string(packetsQuality(r.device, true)))
 		}
@@ -393,7 +394,7 @@ func watchedTable(e *sdk.Epoch, results map[scope]*result) (t *table.Table, prob
 			continue
 		}
 		h.append(r.scope)
-		flows.Append(text) // as subscribed, so that the path matches the subscription
+		flows.Append(text) // the text of the subscription, so that the path matches it
 		f := r.estimate.Flow(key)
 		packets.Append(table.Whole(f.Packets))
 		deviation.Append(table.Whole(math.Ceil(f.Deviation)))
