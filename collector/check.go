@@ -64,7 +64,7 @@ func Check(ctx context.Context, cfg *config.Config, deps Dependencies) (Checked,
 	return checked, errors.Join(err, c.Stop(context.WithoutCancel(ctx)))
 }
 
-// Checked is what Check found out.
+// Checked is the result of Check.
 type Checked struct {
 	Warnings  []string        // what plugins miss in the network, and certificates that are not used or not valid
 	HostRoles []string        // roles of host agents for which plugins have settings

@@ -428,7 +428,7 @@ func TestCollectorsWithOtherClocks(t *testing.T) {
 	}
 }
 
-// count adds the packets in results to those by switch and epoch, and by switch.
+// count adds the packets in results to the sums by switch and epoch, and by switch.
 func count(t *testing.T, results *store.Batch, epochs, total map[string]uint64) {
 	t.Helper()
 	for _, p := range results.Tables {

@@ -115,8 +115,8 @@ func TestLateReportOfACluster(t *testing.T) {
 	})
 }
 
-// The epoch that the clock of one host begins reaches the hosts of other collectors. One that is
-// far ahead, or of a collector that is no member, does not.
+// The epoch that the clock of one host begins reaches the hosts of other collectors. An epoch that
+// is far ahead, or comes from a collector that is no member, does not.
 func TestEpochsOfHostsOfACluster(t *testing.T) {
 	rigs, agents, _ := hostRigs(t, "")
 	open, _ := rigs["c1"].c.Epoch()

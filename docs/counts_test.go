@@ -19,11 +19,11 @@ var (
 		`carriers|tutorials|screens|alert rules)|(?:commands|targets|examples|pages|roles|measures|cases|` +
 		`queries|test files|modules|outputs|` +
 		`statistics|methods|workloads|kinds of metadata))\b`)
-	// measured is what a run or a configuration had: no list of the repository.
+	// measured matches counts that a run or a configuration had, which are no counts of a list.
 	measured = regexp.MustCompile(`(?i)[0-9]+ of [0-9]+ cases|a run of all [0-9]+ cases|at most (?:ten|[0-9]+) commands|` +
 		`[0-9,]+ (?:queries|cases) (?:a|per) |[0-9]+ and [0-9]+ queries|` +
 		`(?:two|three|[0-9]+) (?:other )?(?:plugins|modules|outputs|queries) (?:with|that|of one|on)`)
-	// announced is a number of things that the list or the table behind the paragraph has.
+	// announced matches a count that announces the list or the table behind the paragraph.
 	announced = regexp.MustCompile(`(?i)(?:^|\. |\b(?:has|have|are|these|those|the|all|one of|in|by|calls|takes|` +
 		`needs|knows|with) )(` + number + `) [a-z-]+s(?: [a-z]+){0,4}[.:]$`)
 )
@@ -63,7 +63,7 @@ func entriesOf(paragraph string) int {
 	return len(entry.FindAllString(paragraph, -1))
 }
 
-// A page does not count what grows: the count stays when an entry is added.
+// A page does not count lists that grow, because nobody corrects the count when an entry is added.
 func TestCounts(t *testing.T) {
 	for _, path := range files(t) {
 		if ext := filepath.Ext(path); ext != ".md" && ext != ".yaml" && ext != ".yml" && filepath.Base(path) != "Makefile" ||

@@ -34,7 +34,8 @@ func importRules(t *testing.T) (rules []importRule) {
 	return rules
 }
 
-// patterns compiles the patterns in a cell. Those of this project have no module path.
+// patterns compiles the patterns in a cell. Patterns of this project's packages have no module
+// path.
 func patterns(cell string) (list []*regexp.Regexp) {
 	for _, m := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(cell, -1) {
 		path := m[1]

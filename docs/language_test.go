@@ -85,7 +85,7 @@ func files(t *testing.T) (paths []string) {
 	return paths
 }
 
-// goFiles lists the Go files among them that are not tests.
+// goFiles lists the Go files that are not tests.
 func goFiles(t *testing.T) []string {
 	t.Helper()
 	return slices.DeleteFunc(files(t), func(path string) bool {

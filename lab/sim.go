@@ -280,7 +280,7 @@ func (n *Network) Play(ctx context.Context, src traffic.Source, until time.Durat
 		} else {
 			if latency > 0 || pending && at == due {
 				n.schedule(at+latency, host.up.to, frame, &p)
-			} else { // nothing else is to happen before
+			} else { // no other event comes first
 				n.direct.frame, n.direct.passage = append(n.direct.frame[:0], frame...), p
 				n.nodes[host.up.to.node].receive(host.up.to.port, &n.direct, at)
 			}

@@ -81,7 +81,7 @@ var (
 	option   = regexp.MustCompile(`^--?([a-z][a-z0-9-]*)(?:=|$)`)
 )
 
-// separators end a command, or are no words of it.
+// separators end a command, or are not part of its words.
 var separators = strings.NewReplacer("2>&1", "", ">&2", "", "2>", ">", "$(", " ; ", "(", " ; ", ")", " ; ", "`", " ; ")
 
 // check returns what is wrong with the commands of a line of shell that runs in a directory.
@@ -279,7 +279,7 @@ func declaresFlags(dir string, words []string, tests bool) error {
 	return nil
 }
 
-// joined returns the lines of a script, each with those that continue it, without comments.
+// joined returns the lines of a script with their continuation lines, without comments.
 func joined(script string) []string {
 	lines := strings.Split(strings.ReplaceAll(script, "\\\n", " "), "\n")
 	return slices.DeleteFunc(lines, func(l string) bool { return strings.HasPrefix(strings.TrimSpace(l), "#") })
@@ -336,7 +336,7 @@ func recipes(t *testing.T, dir string) []string {
 	for _, m := range makeTarget.FindAllStringSubmatch(text(t, makefile), -1) {
 		targets = append(targets, m[1])
 	}
-	// make runs lines with $(MAKE) even if it prints only: they print their targets, without load.
+	// With -n, make still runs lines with $(MAKE), which then print the commands of their targets.
 	cmd := exec.Command("make", append([]string{"-C", dir, "-n", "-B", "--no-print-directory", "MAKE=echo make", "GO=go",
 		"LOAD=0"}, targets...)...)
 	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "MAKE") })

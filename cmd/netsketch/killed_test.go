@@ -215,7 +215,7 @@ func TestKilledBetweenSteps(t *testing.T) {
 	type moment struct {
 		at    string
 		lost  bool
-		state devconfig.State // on disk; none: no change in progress
+		state devconfig.State // step in the record on disk; "none" without a change in progress
 		kept  bool            // whether the switch keeps the change
 	}
 	both := []moment{
@@ -315,7 +315,7 @@ func killed(t *testing.T, h *holdingSwitch, state devconfig.State, kept bool) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	testkit.Until(t, "no commit is pending", func() bool { // the switch refuses others until then
+	testkit.Until(t, "no commit is pending", func() bool { // the switch refuses other changes until then
 		_, err := gpb.NewGNMIClient(conn).Set(t.Context(), &gpb.SetRequest{Update: []*gpb.Update{{Path: path,
 			Val: &gpb.TypedValue{Value: &gpb.TypedValue_StringVal{StringVal: "free"}}}}})
 		return err == nil

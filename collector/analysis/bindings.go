@@ -20,14 +20,14 @@ func (p *plugin) network() sdk.Network {
 	return n
 }
 
-// model is what rows get from a version of the network.
+// model holds what schema.Network adds to rows, by the version of the network.
 type model struct {
 	sync.Mutex
 	version uint64
 	network *schema.Network
 }
 
-// model returns what rows get from the network.
+// model returns what is added to rows from the network: types of nodes and names of interfaces.
 func (c *Component) model() *schema.Network {
 	c.derived.Lock()
 	defer c.derived.Unlock()

@@ -164,7 +164,7 @@ func TestServersRestart(t *testing.T) {
 	}
 }
 
-// A member that notices the loss of leases only by its revision makes another bucket.
+// A member that notices only by the revision that the leases were lost creates the bucket again.
 func TestRevisionsGoBack(t *testing.T) {
 	b, l := bustest.Connect(t, "fabric", "a", bustest.Server(t)), lease{now: time.Now}
 	renew := func() error {

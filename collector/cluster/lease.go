@@ -44,7 +44,8 @@ func (l *lease) held(now time.Time, duration time.Duration) bool {
 // one, also if the bucket or its entries have been lost.
 func (l *lease) fence() uint64 { return l.created<<32 | l.revision&(1<<32-1) }
 
-// renew creates or renews the entry. If it creates it, it returns the other members.
+// renew creates or renews the entry of the lease. After creating it, renew returns the other
+// members.
 func (l *lease) renew(ctx context.Context, b *bus.Bus, m Member, duration time.Duration) (found []Member, err error) {
 	defer func() {
 		if err != nil && ctx.Err() == nil {

@@ -7,7 +7,7 @@ import (
 	"math"
 )
 
-// The keys of what members own.
+// The keys by which members own devices, hosts and plugins.
 func deviceKey(name string) string { return "device/" + name }
 func hostKey(name string) string   { return "host/" + name }
 func pluginKey(name string) string { return "plugin/" + name }

@@ -46,7 +46,7 @@ type Change struct {
 	Entry string `json:"entry,omitempty"`
 	// Restores is set if After is the device's value before the collector first wrote the leaf.
 	Restores bool `json:"restores,omitempty"`
-	// Rewritten is what the device has made of After; nil if it has not changed it.
+	// Rewritten is the value that the device stored instead of After; nil if it stored After.
 	Rewritten *string `json:"rewritten,omitempty"`
 }
 

@@ -176,7 +176,8 @@ func (d *Device) Resume() {
 	}
 }
 
-// begin begins a session, unless the device has one, is suspended, or has none to begin.
+// begin begins a session, unless the device has one, is suspended or ended, or has not been
+// started.
 func (d *Device) begin() error {
 	cfg := d.cfg.Session
 	cfg.Logger = slog.New(debugOnly{d.log.Handler()})

@@ -50,8 +50,8 @@ import (
 )
 
 const (
-	// maxAhead is how many epochs an epoch of another collector's host, or a part of a report, may be
-	// ahead of the collector's.
+	// maxAhead bounds, in epochs, how far an epoch that another collector's host has begun, or a
+	// part of a report, may be ahead of this collector.
 	maxAhead = 4
 	// helloTimeout bounds the wait for the first message of an agent.
 	helloTimeout = 10 * time.Second

@@ -85,7 +85,7 @@ type Component struct {
 	clock     epoch.Clock
 	epochs    Epochs
 	bankShift func() uint64
-	margin    time.Duration // time before a flip during which only plans that failed are written: they are undone
+	margin    time.Duration // so long before a flip, nothing but the undo of failed plans is written
 
 	work sync.WaitGroup // waits for goroutines of Collected
 
@@ -199,7 +199,7 @@ func (c *Component) Leave(name string) {
 	}
 }
 
-// RemoveDevice removes a device and what plans have for it.
+// RemoveDevice removes a device and its parts of plans.
 func (c *Component) RemoveDevice(name string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -31,7 +31,7 @@ type Outcome struct {
 	Reason string
 }
 
-// Result is what became of a plan at a device.
+// Result is the outcome of a plan at a device.
 type Result uint8
 
 // The results of a plan at a device. After Away, the device has another result when it returns; the

@@ -404,7 +404,7 @@ func (d *deviceIntent) write(ctx context.Context, updates []p4rt.Update) (undo f
 	if err != nil {
 		d.dirty.Store(true)
 		if ctx.Err() == nil && (errors.Is(err, p4rt.ErrSessionLost) || errors.Is(err, p4rt.ErrNotPrimary)) {
-			for _, c := range done { // a new session deletes what is not in applied
+			for _, c := range done { // a new session deletes the entries that applied lacks
 				if c.upsert && c.before == nil {
 					d.absent = append(d.absent, c.update.Entry)
 				}

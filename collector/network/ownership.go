@@ -81,7 +81,7 @@ func (c *Component) session(m *managed, dc *device.Config, do ownership.Action) 
 	}
 }
 
-// follow carries out decisions. Sessions end at the same time.
+// follow carries out decisions, and ends the sessions of several devices in parallel.
 func (c *Component) follow(changes ...change) error {
 	var errs []error
 	var opened []change

@@ -12,13 +12,13 @@ import (
 	"github.com/netsketch/netsketch/yang/table"
 )
 
-// Network is what rows of results get from the network.
+// Network has the types of nodes and the names of interfaces, which are added to rows of results.
 type Network struct {
 	types      map[string]string // types of the nodes of /topology, as in grouping scope
 	interfaces map[string]string // names of interfaces by the names of their ports
 }
 
-// NewNetwork returns what rows get from a network.
+// NewNetwork returns the types and names that are added to rows from a network.
 func NewNetwork(n *sdk.Network) *Network {
 	out := &Network{types: map[string]string{"network": "NETWORK"}, interfaces: map[string]string{}}
 	for i := range n.Devices {

@@ -609,7 +609,7 @@ func (a *Agent) apply(role string, settings []byte) error {
 	return nil
 }
 
-// hide tells each role whether another one hides the flows of packets.
+// hide tells each role whether another role hides the flows of packets.
 func (a *Agent) hide() {
 	hides := func(p DataPath) bool {
 		h, ok := p.(role.Hider)

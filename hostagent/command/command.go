@@ -258,8 +258,8 @@ func (c *Config) open(roles []Role, log *slog.Logger) (*dataPaths, error) {
 	return d, nil
 }
 
-// create returns what creates a role in Go. A role that can needs leases where it sends packets,
-// and so its probes: between two interfaces.
+// create returns a function that creates a role in Go. A role that supports leases needs them, and
+// their probes, only where it sends packets: between two interfaces.
 func (c *Config) create(r Role) func(*epoch.Clock) role.Role {
 	mtu := 0
 	if c.Packets.Source == SourceBridge {

@@ -192,7 +192,7 @@ const (
 
 // Hop is the metadata of one hop.
 type Hop struct {
-	Has Fields // the valid ones; a hop writes all ones for a value that it does not have
+	Has Fields // the fields that are valid; a hop writes all ones for a value that it does not have
 
 	NodeID                                uint32
 	IngressPort, EgressPort               uint16

@@ -185,7 +185,7 @@ func taken(t testing.TB, m Marks, frame []byte) bool {
 	return true
 }
 
-// TestTake: what nearly all packets are is taken.
+// TestTake: Take handles the packets that nearly all traffic consists of.
 func TestTake(t *testing.T) {
 	common := map[string]bool{"tcp 2.1": true, "tcp options": true, "udp 2.1": true, "udp no checksum": true}
 	for name, c := range carriers(false) {

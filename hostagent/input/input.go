@@ -48,7 +48,7 @@ func (p paths) out(frames []*packet.Frame) {
 	}
 }
 
-// lane returns what passes packets that arrive through a lane of each role.
+// lane returns a function that passes arriving packets through a lane of each role.
 func (p paths) lane() func(frames []*packet.Frame) {
 	var lanes []role.Lane
 	for _, x := range slices.Backward(p) {

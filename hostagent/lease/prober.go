@@ -472,7 +472,7 @@ func (p *Prober) attempt(now time.Duration, x *pair, i int, twin bool, out []Pro
 	t := &trial{at: now}
 	x.trials = append(x.trials, t)
 	carrier, plain := p.probe(now, x, i, x.size, true, t), p.probe(now, x, i, x.size, false, t)
-	if i%2 == 0 { // alternates which of the two waits behind the other
+	if i%2 == 0 { // alternates whether the carrier or its twin is sent first
 		return append(out, carrier, plain)
 	}
 	return append(out, plain, carrier)

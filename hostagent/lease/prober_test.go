@@ -272,7 +272,7 @@ func TestNoLease(t *testing.T) {
 					t.Fatalf("after %v: %+v", s.now, l)
 				}
 			}
-			_, reason, _ := strings.Cut(tc.want, ": ") // between two attempts the state is another one
+			_, reason, _ := strings.Cut(tc.want, ": ") // between two attempts the state differs
 			s.expect(1, reason)
 			if !s.prober.Settled() {
 				t.Error("not settled")

@@ -66,7 +66,7 @@ func TestEncapsulationRules(t *testing.T) {
 	const fd = "fd00::1,fd00::2,"
 	for _, c := range []struct {
 		name, frame, outer, inner string
-		err                       error // of both, if they have no flow
+		err                       error // error of both functions, if the packet has no flow
 	}{
 		{"VXLAN without the flag of an identifier", "0800" + testUDP + "00000000 00000700 ffff", udpFlow, udpFlow, nil},
 		{"ARP in VXLAN", "0800" + testUDP + "08000000 00000700 " + testMACs + "0806 0001", udpFlow, udpFlow, nil},

@@ -83,7 +83,7 @@ func newGroup(s *wire.Settings) (*group, error) {
 	return g, err
 }
 
-// reset empties the group for another interval. It is finished, so the cache is empty.
+// reset empties a finished group, whose cache is empty, for another interval.
 func (g *group) reset() {
 	flows, latencies := g.Flows, g.Latencies
 	flows.Reset()

@@ -34,7 +34,7 @@ const (
 
 // Files are the PEM files of one end of a connection.
 type Files struct {
-	Cert string // certificate to present, followed by those between it and the root; "" presents none
+	Cert string // certificate to present, followed by the intermediate certificates; "" presents none
 	Key  string // private key of Cert
 	CA   string // certificates to trust for the other end; "": a client trusts the system's, a server requires none
 }
@@ -85,7 +85,7 @@ type set struct {
 	current atomic.Pointer[material]
 
 	// Guarded by Store.mu.
-	users   string // names of the source's uses; "" if none is in force
+	users   string // what the certificates are used for, such as names of devices; "" if they are not in use
 	seen    stamp  // stamp of the files at the latest check
 	tried   stamp  // stamp of the files that were loaded last, with or without success
 	problem string // reason for which the newest files are not used

@@ -299,7 +299,7 @@ type Agents struct {
 type AgentsTLS struct {
 	// Plaintext turns TLS off, so that any agent can state any name: for labs only.
 	Plaintext bool `yaml:"plaintext" default:"false"`
-	// CertFile is the server's certificate, followed by those between it and the root.
+	// CertFile is the server's certificate, followed by the intermediate certificates.
 	CertFile string `yaml:"cert-file" form:"file"`
 	// KeyFile is the certificate's private key.
 	KeyFile string `yaml:"key-file" form:"file"`

@@ -126,7 +126,7 @@ func (r *records) subscribe(ctx context.Context, collector, address string) {
 				r.connection(collector, device, newest[device][leaf] == "READY")
 			case "connected":
 				r.connection(collector, device, newest[device][leaf] == "true")
-			case "last-epoch": // comes after the rows of the epoch, of which only changed ones come anew
+			case "last-epoch": // last-epoch follows the rows of its epoch, of which only the changed ones are sent
 				for of, leaves := range newest {
 					if of != "network" {
 						r.row(of, newest[device][leaf], leaves["packets"])
@@ -160,7 +160,7 @@ func (r *records) connection(collector, device string, ready bool) {
 	}
 }
 
-// row records the row of an epoch once. One that was lost has no packets.
+// row records the row of an epoch once. A lost epoch has no packets.
 func (r *records) row(device, of, count string) {
 	epoch, err1 := strconv.ParseUint(of, 10, 64)
 	packets, err2 := strconv.ParseUint(count, 10, 64)

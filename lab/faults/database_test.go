@@ -29,9 +29,9 @@ type database struct {
 
 	mu      sync.Mutex
 	answer  func(w http.ResponseWriter, lines string) (stored bool) // nil answers as InfluxDB does
-	asked   int                                                     // requests that had the other answer
+	asked   int                                                     // requests that answer has answered
 	points  map[string]bool                                         // lines
-	perhaps map[string]bool                                         // lines of requests that had the other answer
+	perhaps map[string]bool                                         // lines of requests that answer has answered
 }
 
 // scripted starts a database until the end of the test.
@@ -79,7 +79,7 @@ func (db *database) set(answer func(http.ResponseWriter, string) bool) {
 	db.answer, db.asked = answer, 0
 }
 
-// refusals returns how many requests had the other answer since it was set.
+// refusals returns how many requests answer has answered since it was set.
 func (db *database) refusals() int {
 	db.mu.Lock()
 	defer db.mu.Unlock()

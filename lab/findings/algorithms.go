@@ -15,9 +15,9 @@ import (
 type algorithm struct {
 	name    string        // name of the plugin
 	program string        // keys of the scenario with the programs of the switches
-	role    string        // of the agents; "" for none
+	role    string        // role of the agents; "" for none
 	epoch   time.Duration // 0: drawn
-	lag     int           // alerts are about the epoch so many before
+	lag     int           // alerts are about an epoch that is this many epochs older
 	port    float64       // packets a second that a port sends at least, in spite of few packets of traffic
 	// config is the configuration for other networks: limits that leave nothing out.
 	config string
@@ -131,7 +131,7 @@ var algorithms = []*algorithm{
 	},
 }
 
-// alike returns kinds of alerts that are what they find.
+// alike returns alert kinds, each as the name of the fault that it finds.
 func alike(kinds ...string) map[string]string {
 	out := map[string]string{}
 	for _, k := range kinds {
@@ -140,7 +140,7 @@ func alike(kinds ...string) map[string]string {
 	return out
 }
 
-// finds returns what alerts find, sorted.
+// finds returns the faults that alerts find, sorted.
 func (a *algorithm) finds() []string {
 	finds := slices.Compact(slices.Sorted(maps.Values(a.kinds)))
 	if slices.Contains(finds, place) {
@@ -155,7 +155,8 @@ const place = "place"
 // alert is an active alert about the network.
 type alert struct{ kind, subject string }
 
-// active returns what the active alerts of an epoch find, with whether they began in it.
+// active returns the faults that the active alerts of an epoch find, and whether each alert began
+// in that epoch.
 func (a *algorithm) active(r *score.Result) map[alert]bool {
 	out := map[alert]bool{}
 	summary := r.Published.Row("summary", score.View{Device: score.Network}, "")

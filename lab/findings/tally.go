@@ -12,7 +12,7 @@ import (
 	"github.com/netsketch/netsketch/lab/scenario/score"
 )
 
-// share is a count of so many.
+// share is a count out of a total.
 type share struct{ N, Of int }
 
 func (s *share) add(hit bool) {

@@ -180,7 +180,8 @@ func TestTCPIncast(t *testing.T) {
 	}
 	truth, waiting, lost := queues{}, map[string]int64{}, 0
 	for {
-		// The next event: a packet that arrives, or one that leaves a queue. It leaves first.
+		// The next event is an arrival, or a departure from a queue, which comes first at equal
+		// times.
 		slices.SortStableFunc(pending, func(a, b arriving) int { return cmp.Compare(a.at, b.at) })
 		sw, at := -1, time.Duration(0)
 		for i, s := range p.switches {

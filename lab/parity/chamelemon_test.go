@@ -25,7 +25,7 @@ import (
 const (
 	cmTh, cmTl, cmSample = 20, 3, 30_000
 	cmSeed               = 0xcc9e2d51 // seed of the sample of light flows
-	hostPort, otherPort  = 2, 3       // one that is an edge, one that is not
+	hostPort, otherPort  = 2, 3       // a switch that is an edge, and one that is not
 )
 
 var cmParts = [2][]int{{700, 1900, 1496}, {200, 400, 424}}

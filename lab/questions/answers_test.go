@@ -177,7 +177,7 @@ func (p *played) along(plugin, flow string) map[string]row {
 	return out
 }
 
-// merged returns what happened to a flow at a node in two times.
+// merged returns the sums of two rows of a flow at a node.
 func merged(t *testing.T, before, r row) row {
 	t.Helper()
 	if before == nil {

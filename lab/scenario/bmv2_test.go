@@ -99,7 +99,7 @@ func TestChameleMonOnBMv2(t *testing.T) {
 	t.Logf("%+v", external.Network)
 }
 
-// The flows of the example's pair, and in which of its epochs they become more.
+// The example's pair has fewFlows, and manyFlows from epoch changeAt on, of pairEpochs.
 const fewFlows, manyFlows, pairEpochs, changeAt = 2000, 3500, 4, 2
 
 // checkEnds holds where victims entered and left against their addresses: 10.0.0.0/24 and fd00::/64

@@ -246,7 +246,7 @@ type Component struct {
 	Rate float64 `yaml:"rate"`
 	// Exact makes every flow send exactly its number of packets in each epoch, instead of a rate.
 	Exact bool `yaml:"exact"`
-	// Fresh makes flows be others in every epoch; of exact ones.
+	// Fresh makes new flows in every epoch. Only for exact flows.
 	Fresh bool `yaml:"fresh"`
 	// Workload draws flow sizes from a published distribution: dctcp, hadoop, vl2 or cache.
 	Workload string `yaml:"workload"`
@@ -286,7 +286,7 @@ type Component struct {
 
 // Fault is a temporary failure.
 type Fault struct {
-	// Link is the link it happens to, such as leaf1-spine2.
+	// Link is the link that fails, such as leaf1-spine2.
 	Link string `yaml:"link"`
 	// Loss is the share of packets lost, 0 to 1.
 	Loss float64 `yaml:"loss"`

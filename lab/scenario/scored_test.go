@@ -57,7 +57,7 @@ func viewOf(r *score.Result, v score.View) *viewScore {
 	return out
 }
 
-// of returns what UnivMon published in an epoch; nothing if it published nothing.
+// of returns the rows that UnivMon published in an epoch.
 func of(e scenario.EpochScore) univmonScore {
 	r := e.Results["univmon"]
 	if r == nil {

@@ -48,7 +48,7 @@ func TestTablesAreNarrowed(t *testing.T) {
 	}
 }
 
-// A run that breaks a bound meets none: no screen says both.
+// A screen never says both that a bound is broken and that the bounds are met.
 func TestVerdict(t *testing.T) {
 	end := func(values ...bool) string {
 		r := Report{}

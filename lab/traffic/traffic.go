@@ -132,7 +132,8 @@ func (m *merged) Next() (Packet, error) {
 func (m *merged) cut() {
 	h := &m.heads[0]
 	if pause := h.p.At - m.last; pause > pcapfile.MaxPause && m.begun[h.order] {
-		for i := range m.heads { // all are later, so that their order stays unless some have not begun
+		// shifts all packets alike, so that their order stays, unless some sources have not begun
+		for i := range m.heads {
 			if x := &m.heads[i]; m.begun[x.order] {
 				x.p.At -= pause
 				m.earlier[x.order] += pause

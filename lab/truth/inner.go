@@ -66,7 +66,7 @@ type carried struct {
 	left int // number of headers that may follow
 }
 
-// take takes a number of headers. whole states whether they are.
+// take takes n headers; whole is false if the packet ends within them.
 func (c *carried) take(whole bool, headers int) bool {
 	c.left -= headers
 	return whole && c.left >= 0

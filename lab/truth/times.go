@@ -12,8 +12,8 @@ import (
 // be used at the same time.
 type Times struct {
 	mu    sync.Mutex
-	since time.Duration // since when things hold, if hold is not 0
-	hold  int           // things that hold
+	since time.Duration // begin of the present time in which hold is above 0
+	hold  int           // number of conditions that hold now
 	over  []span        // the times that are over
 }
 

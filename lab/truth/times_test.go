@@ -4,7 +4,7 @@ package truth
 
 import "testing"
 
-// TestTimes: from the first thing that holds until none holds.
+// TestTimes: a time lasts from the first condition that holds until none holds.
 func TestTimes(t *testing.T) {
 	var x Times
 	if x.During(0, 100) {

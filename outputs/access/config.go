@@ -21,7 +21,7 @@ import (
 type TLS struct {
 	// Plaintext turns TLS off; without it cert-file and key-file are needed.
 	Plaintext bool `yaml:"plaintext" default:"false"`
-	// CertFile is the server's certificate, followed by those between it and the root.
+	// CertFile is the server's certificate, followed by the intermediate certificates.
 	CertFile string `yaml:"cert-file" form:"file"`
 	// KeyFile is the certificate's private key.
 	KeyFile string `yaml:"key-file" form:"file"`

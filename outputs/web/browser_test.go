@@ -893,7 +893,8 @@ func TestBrowserValues(t *testing.T) {
 		t.Errorf("the epoch is shown as %q, want %s.000", got, at)
 	}
 	b.page("plugin/omnimon?list=/omnimon/flows/flow")
-	b.do(chromedp.Click(".notice a"), chromedp.WaitVisible(".search")) // the way to the others
+	// the notice leads to the search for other flows
+	b.do(chromedp.Click(".notice a"), chromedp.WaitVisible(".search"))
 	b.page("epochs")
 	b.until("document.querySelector('.cards')?.innerText.includes('1795750584') ?? false") // the number is at hand
 	b.page("plugin/probes?list=/probes/sites/site")

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// What is said of the key of a flow.
+// Texts about the key of a flow.
 
 package web
 

@@ -82,7 +82,8 @@ func (s *Switch) start(ctx context.Context, path string, cfg Config) error {
 		program = cfg.Program
 	}
 	args := []string{program, "--device-id", strconv.FormatUint(cfg.DeviceID, 10)}
-	help, _ := exec.CommandContext(ctx, path, "--help").CombinedOutput() // what fails now fails below
+	// an error here is reported by the calls below
+	help, _ := exec.CommandContext(ctx, path, "--help").CombinedOutput()
 	if bytes.Contains(help, []byte("--thrift-port")) {
 		_, port, err := net.SplitHostPort(addresses[2])
 		if err != nil {

@@ -161,7 +161,7 @@ func TestEmptyPiecesAreNotRead(t *testing.T) {
 	const counters, heavy, counter = "ingress.univmon_src.counters", "ingress.univmon_src.heavy",
 		"ingress.univmon_src.counted"
 	const columns, levels, slots = 3 * 512, 16, 4 * 32 * 7 // cells of one of the first eight levels
-	const marks = 10 * columns                             // the other eight have a quarter
+	const marks = 10 * columns                             // the other eight levels have a quarter of the cells
 	start := func(level, cells int) int { return min(level, 8)*cells + max(level-8, 0)*cells/4 }
 	s := startSwitch(t)
 	c := dial(t, config(s, program(t, "univmon-300k")))

@@ -42,7 +42,7 @@ func TestDocumentNamesTests(t *testing.T) {
 			t.Errorf("docs/evidence/softswitch.md names %s, and there is no such test", n[1])
 		}
 	}
-	for _, line := range strings.Split(string(doc), "\n") { // the column of what is held to BMv2
+	for _, line := range strings.Split(string(doc), "\n") { // the column of constructs that are compared with BMv2
 		cells := strings.Split(line, " | ")
 		if len(cells) < 2 || !strings.HasPrefix(line, "| ") {
 			continue

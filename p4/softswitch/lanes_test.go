@@ -135,7 +135,7 @@ func TestReadsFindThePacket(t *testing.T) {
 		in++
 		return s.Stats().IngressDrops > before
 	})
-	packetsCell := len(s.cells) - 256 // of level 0; the others follow
+	packetsCell := len(s.cells) - 256 // first cell of the packets by level
 	for i := range 512 {
 		s.Inject(uint32(i%4), pkts[i%len(pkts)], 0)
 		in++

@@ -25,7 +25,7 @@ func TestExecute(t *testing.T) {
 		color int
 	}{
 		{0, meter.Green}, {0, meter.Yellow}, {0, meter.Yellow}, {0, meter.Red}, // 1 and 3 tokens
-		{50 * time.Millisecond, meter.Yellow}, // one token of the peak rate, half of one of the other
+		{50 * time.Millisecond, meter.Yellow}, // one token of the peak rate, half a token of the committed rate
 		{100 * time.Millisecond, meter.Green}, // one of each
 		{40 * time.Millisecond, meter.Red},    // out of order: nothing fills
 		{10 * time.Second, meter.Green},       // both buckets are full again
@@ -59,7 +59,7 @@ func TestExecuteBytes(t *testing.T) {
 		bytes, color int
 	}{
 		{0, 100, meter.Green}, {0, 100, meter.Yellow}, {0, 101, meter.Red}, {0, 50, meter.Green},
-		{100 * time.Microsecond, 200, meter.Yellow}, // of 250 tokens of the peak rate and 100 of the other
+		{100 * time.Microsecond, 200, meter.Yellow}, // of 250 tokens of the peak rate and 100 of the committed rate
 		{100 * time.Microsecond, 100, meter.Red},
 		{100 * time.Microsecond, 50, meter.Green},
 	} {

@@ -111,7 +111,7 @@ func TestQueuePriorities(t *testing.T) {
 		}
 		return out
 	}
-	// All came at one time. 7 is beyond the highest queue, and belongs to it.
+	// All packets arrived at one time. Priority 7 is above the highest queue, and uses it.
 	if got := order(0, 2, 1, 7, 0, 1); !slices.Equal(got, []byte{1, 3, 2, 5, 0, 4}) {
 		t.Errorf("left in the order %v", got)
 	}

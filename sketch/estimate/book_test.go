@@ -166,7 +166,7 @@ func TestDecompoundByTheBook(t *testing.T) {
 		if len(d) != int(scale*classes) {
 			t.Errorf("scale %d: %d sizes", scale, len(d))
 		}
-		for x := 1; x < 8-int(scale); x++ { // larger ones share a size of the result
+		for x := 1; x < 8-int(scale); x++ { // larger counters share a size of the result
 			sum := 0.0
 			for at := uint32(x)*scale - scale/2; at <= uint32(x)*scale+scale/2; at++ {
 				sum += d[at]

@@ -159,7 +159,7 @@ func (w *Writer[F]) Insert(key []byte) {
 	w.insert(key)
 }
 
-// insert is Insert for the other cases.
+// insert is Insert for a writer that holds keys back, or has no tower of its own yet.
 func (w *Writer[F]) insert(key []byte) {
 	if w.held != nil {
 		w.hold(family.Digest[F](w.t.config.Seed, key))

@@ -77,7 +77,7 @@ func TestCellsByTheBook(t *testing.T) {
 				more := int64(est[1]) - int64(heavy[take])
 				if est[1] > 0 && (more > 0 || more == 0 && h < heavy[take+1]) {
 					heavy[take] = uint32(est[1])
-					k.V6 = p.Key.V6 // a key without addresses has no family, so its slot has the packet's
+					k.V6 = p.Key.V6 // a key without addresses has no family, so its slot has the family of the packet
 					putKey(heavy[take+1:], k, h)
 				}
 			}

@@ -136,7 +136,7 @@ func Connect(ctx context.Context, cfg Config) (*Bus, error) {
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { b.failed(err) }),
 		nats.ClosedHandler(func(*nats.Conn) { close(b.closed) }),
 	}
-	if b.server != nil { // the servers that it knows include those behind other addresses
+	if b.server != nil { // connects to the own server first: it knows the other servers of the cluster
 		options = append(options, nats.DontRandomize())
 	}
 	scheme := "nats://"

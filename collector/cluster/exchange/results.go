@@ -36,7 +36,7 @@ type results struct {
 	seen   atomic.Pointer[position]
 }
 
-// origin is which epoch results are of and who made them.
+// origin names the epoch of results and the collector that computed them.
 type origin struct {
 	epoch  uint64
 	member string

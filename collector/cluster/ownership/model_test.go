@@ -345,7 +345,7 @@ func (w world) deviceSteps(m, s int, add adder) {
 				continue
 			}
 			add(epochEnd, func(next *world) {
-				next.switches[s].offers[m] = offer{to: -1} // earlier ones have timed out
+				next.switches[s].offers[m] = offer{to: -1} // earlier offers have timed out
 				if n.highest > p.fence {
 					next.renew(m)
 				}
@@ -392,7 +392,7 @@ func (w *world) acts(m, s int) bool {
 	return n.primary == int8(m) && !n.device(m).Foreign()
 }
 
-// wrong returns what must not be.
+// wrong returns the property that a world violates; "" if it violates none.
 func (w *world) wrong(switches int) string {
 	for s := range switches {
 		n := &w.switches[s]

@@ -116,7 +116,7 @@ func (c *Component) Start() error {
 	return nil
 }
 
-// Stop ends what is being shared.
+// Stop ends the sharing of plans.
 func (c *Component) Stop() {
 	c.cancel()
 	c.work.Wait()

@@ -102,7 +102,7 @@ func hasOldTag(frame []byte) bool {
 // withoutTag returns a frame without its first VLAN tag.
 func withoutTag(frame []byte) []byte { return slices.Concat(frame[:12], frame[16:]) }
 
-// in receives a frame and compares what both make of it.
+// in receives a frame in the kernel and in Go, and compares the results.
 func (w *twin) in(frame []byte) {
 	w.t.Helper()
 	if hasOldTag(frame) {
@@ -127,7 +127,7 @@ func (w *twin) in(frame []byte) {
 	}
 }
 
-// out sends a frame, which neither changes.
+// out sends a frame, which neither the kernel nor Go changes.
 func (w *twin) out(frame []byte) {
 	w.t.Helper()
 	opts := &ebpf.RunOptions{Data: frame, DataOut: make([]byte, len(frame)+256)}
@@ -200,7 +200,7 @@ func (r traffic) sketchlet() []byte {
 	for i := range cells {
 		cells[i] = r.Uint32()
 	}
-	if r.IntN(3) == 0 { // the same ones again
+	if r.IntN(3) == 0 { // the same sketchlets again
 		clear(cells)
 	}
 	switch r.IntN(20) {

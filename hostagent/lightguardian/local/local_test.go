@@ -195,7 +195,7 @@ func TestPartial(t *testing.T) {
 	}
 }
 
-// TestSocket: a socket in use is refused, one that remained is replaced, another file is kept.
+// TestSocket: a socket in use is refused, a leftover socket is replaced, another file is kept.
 func TestSocket(t *testing.T) {
 	path := agent.NewRolePath(func(c *epoch.Clock) role.Role { return lightguardian.New(c, still) })
 	address := start(t, 1)

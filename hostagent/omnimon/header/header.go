@@ -110,7 +110,8 @@ type Header struct {
 	Next        uint16 // EtherType of the packet
 	Flow        uint16 // 14 bits of the hash of the flow, by which networks distribute tunnels to paths
 
-	// carrier and size are how Peek found it, and what Strip removes.
+	// carrier and size are the form and the length of the header as Peek found it; Strip removes
+	// them.
 	carrier wire.Carrier
 	size    int
 }

@@ -924,7 +924,7 @@ func TestFourEpochsBehind(t *testing.T) {
 	in(100, 1)
 	in(100, 2)
 	in(99, 1)         // late
-	expect(100, 3, 0) // requested while packets of it may come
+	expect(100, 3, 0) // requested while packets of the epoch may still arrive
 	in(100, 1)        // late
 	w.advance(105)
 	in(101, 1)

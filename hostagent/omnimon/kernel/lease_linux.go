@@ -28,7 +28,8 @@ var _ lease.Path = (*Path)(nil)
 type leasing struct {
 	probe atomic.Pointer[func(lease.Received)]
 
-	// used: SetLeases was called. Before that those hold that an earlier process left in the map.
+	// used is set once SetLeases was called. Until then the leases hold that an earlier process
+	// left in the map.
 	used   bool
 	leases []lease.Lease
 

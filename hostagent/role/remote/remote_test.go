@@ -167,7 +167,7 @@ func TestObserver(t *testing.T) {
 
 	failed = nil
 	r = Start(t.Context(), self, clock, func(err error) { failed = err })
-	for range 1000 { // the process has ended when the last ones are sent
+	for range 1000 { // the process has ended when the last packets are sent
 		if pass("in", "drop"); failed != nil {
 			break
 		}

@@ -121,7 +121,7 @@ func hasOldTag(frame []byte) bool {
 	return len(frame) >= 18 && (bytes.Equal(frame[12:14], old) || bytes.Equal(frame[16:18], old))
 }
 
-// in receives a frame and compares what both make of it.
+// in receives a frame in the kernel and in Go, and compares the results.
 func (w *twin) in(frame []byte) {
 	w.t.Helper()
 	prog := w.kernel.Tables().hook.Program
@@ -903,7 +903,7 @@ func TestWire(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if sealed != nil { // an interval without packets has none
+			if sealed != nil { // an interval without packets has no report
 				received = open(t, sealed).Counters[wire.Packets]
 			}
 			return kerneltest.NotCounted, received

@@ -27,7 +27,7 @@ import (
 	"github.com/netsketch/netsketch/sketch/universal"
 )
 
-// small have few cells and odd sizes, so that flows collide in each.
+// small are sketches with few cells and odd sizes, so that flows collide in each.
 var small = []universal.Layout{
 	{Key: flow.Src, Levels: 3, Rows: 3, Columns: 7, Ways: 2, Slots: 1},
 	{Key: flow.Dst, Levels: 10, Rows: 4, Columns: 64, Ways: 3, Slots: 5},

@@ -20,7 +20,7 @@ func Draws(ctx context.Context, w io.Writer, algorithms []string, count, most in
 	limit time.Duration) error {
 	random := rand.New(rand.NewPCG(seed, 34))
 	began, values, outside := time.Now(), 0, 0
-	var errors [4]int // values within so many standard errors
+	var errors [4]int // values within 0, 1, 2 and 3 standard errors
 	for draw := 0; draw < count && time.Since(began) < limit; draw++ {
 		name, sizes := drawSizes(random, most)
 		for _, of := range accuracyOf {

@@ -26,7 +26,8 @@ type Elastic[F family.Hash] struct {
 
 const (
 	elasticCells = 7
-	// elasticLambda is how many times the smallest flow's packets the votes must exceed to evict it.
+	// elasticLambda is the multiple of the smallest flow's packets at which the votes against that
+	// flow evict it.
 	elasticLambda = 8
 )
 

@@ -54,7 +54,7 @@ type collection struct {
 	received  [][]uint64 // columns of each switch, as bits
 	count     []int
 	packets   int // sent
-	hops      int // number of switches that they passed
+	hops      int // number of switches that the packets passed
 	carried   int // packets with a sketchlet that arrived
 	dead      []bool
 }

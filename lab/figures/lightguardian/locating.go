@@ -154,7 +154,7 @@ func (n *network) faulty(f *flowState, hop int, fault analysis.Fault) bool {
 	if fault == analysis.Loop {
 		return f.loop >= 0 && (hop == f.loop || hop == f.loop+1)
 	}
-	for i := 1; i <= hop; i++ { // at the first such link, because the next one has less to do
+	for i := 1; i <= hop; i++ { // the fault counts at the first such link, because the next one receives less traffic
 		if l := (link{f.path[i-1], f.path[i]}); n.broken[l] || f.slow && n.slow[l] != nil {
 			return i == hop
 		}

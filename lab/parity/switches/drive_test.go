@@ -54,7 +54,7 @@ type driver struct {
 
 	res      *result
 	arrived  int             // packets injected
-	sent     int             // these, barriers and packet-outs
+	sent     int             // packets injected, barriers and packet-outs
 	left     int             // packets that have come
 	waiting  int             // packets and packet-ins that are expected and have not come
 	barriers map[uint64]bool // barriers that have arrived

@@ -321,7 +321,7 @@ func plain() (out []arrival) {
 	return out
 }
 
-// mutator makes packets of others.
+// mutator makes mutated packets from given packets.
 type mutator struct {
 	rng   *rand.Rand
 	seeds []arrival

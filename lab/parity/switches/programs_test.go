@@ -22,10 +22,11 @@ import (
 // program is a program under test and what is set up for it.
 type program struct {
 	*p4rt.Program
-	entries   []p4rt.Entry
-	entities  []*p4v1.Entity // other than table entries with actions, each after those that it refers to
+	entries []p4rt.Entry
+	// entities other than table entries with actions, each after the entities that it refers to
+	entities  []*p4v1.Entity
 	defaults  []defaultAction
-	settings  []*p4v1.Entity // modified once these are there
+	settings  []*p4v1.Entity // entities that are modified after all others were inserted
 	bankTable string         // "": the program has no banks
 	inFrames  bool           // registers show in the packets that leave, and cannot be read
 	serial    bool           // packets are sent one at a time, because each changes the egress of later packets
@@ -55,7 +56,7 @@ func barrier() []byte {
 	return append(append(f, h...), make([]byte, 26)...)
 }
 
-// programs are all programs of p4/programs and one that uses what they do not.
+// programs are all programs of p4/programs, and programs that use constructs which those lack.
 func programs(t *testing.T, in []arrival) (out []*program) {
 	t.Helper()
 	for _, name := range compiled.Names() {

@@ -31,7 +31,7 @@ func (o output) equal(p output) bool { return o.compare(p) == 0 }
 // result is all that a run shows of a switch.
 type result struct {
 	outputs    [][]output // outputs of each injected packet, in the order of injection; sorted within a packet
-	packetOuts []output   // what packets of the controller became, in their order
+	packetOuts []output   // outcomes of the controller's packets, in their order
 	packetIns  [][]byte   // metadata and payload, in their order
 	digests    [][]byte   // in their order
 	counters   []counter  // by name and key

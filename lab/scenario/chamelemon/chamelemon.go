@@ -27,8 +27,8 @@ const (
 	VictimEnds    = "victim-ends"
 	VictimSizeARE = "victim-size-are" // error of the sizes of victims
 
-	// Those about what entered have the dimension edge or network. Errors are means of relative
-	// errors.
+	// Measures of the entering traffic have the dimension edge or network. Errors are means of
+	// relative errors.
 	FlowSizeARE      = "flow-size-are" // error of the sizes of the flows that the scenario watches
 	HeavyHitterF1    = "heavy-hitter-f1"
 	HeavyChangeF1    = "heavy-change-f1"

@@ -32,7 +32,7 @@ type exact struct {
 	dropped map[string]loss // random drops of flows, by switch
 }
 
-// loss is how many of so many packets were lost.
+// loss is a number of packets, and how many of them were lost.
 type loss struct{ packets, of uint64 }
 
 // passed is a flow at a switch.
@@ -246,7 +246,7 @@ func (x *exact) path(j *journey) {
 	}
 }
 
-// drops adds the loop of a flow, or else what lost its packets.
+// drops adds the loop of a flow, or else the places where it lost packets.
 func (x *exact) drops(j *journey) {
 	looped := false
 	for _, h := range j.hops {

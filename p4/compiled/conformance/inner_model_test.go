@@ -11,7 +11,7 @@ import (
 // innerHeaders is the number of headers that are parsed behind the outer IP header.
 const innerHeaders = 8
 
-// walk is the way through what a tunnel carries.
+// walk is a walk through the headers that a tunnel carries.
 type walk struct {
 	rest    []byte
 	headers int

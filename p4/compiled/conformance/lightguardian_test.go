@@ -275,7 +275,8 @@ func (l *lgBench) edges() {
 	}
 }
 
-// strips removes sketchlets at a port of hosts, and leaves marks alone that announce none.
+// strips removes sketchlets at a port of hosts, and does not change packets whose mark announces
+// none.
 func (l *lgBench) strips() {
 	l.t.Helper()
 	entry := p4rt.Entry{Table: "egress.lightguardian.strip", Action: "egress.lightguardian.remove",

@@ -125,7 +125,7 @@ func (s *socket) lost() uint64 {
 	return s.drops.Load()
 }
 
-// wait waits for a frame, so long at most; errAgain when none came.
+// wait waits for a frame, for at most the given time; errAgain if none arrives.
 func (s *socket) wait(most time.Duration) error {
 	fds := [1]unix.PollFd{{Fd: int32(s.fd), Events: unix.POLLIN}}
 	n, err := unix.Poll(fds[:], int(most.Milliseconds()))

@@ -168,7 +168,8 @@ func (n *node) boolean(missing bool) bool {
 	if n.v == nil {
 		return missing
 	}
-	if number, ok := n.v.(json.Number); ok && (number == "0" || number == "1") { // p4c writes fields of type bool so
+	// p4c writes fields of type bool in this form
+	if number, ok := n.v.(json.Number); ok && (number == "0" || number == "1") {
 		return number == "1"
 	}
 	b, ok := n.v.(bool)

@@ -245,7 +245,7 @@ func TestNeighborLifetime(t *testing.T) {
 	if changes != 1 {
 		t.Errorf("%d changes reported; expected 1", changes)
 	}
-	for range 4 { // the rest of the quick ones
+	for range 4 { // the rest of the fast transmissions
 		x.Tick()
 		y.Tick()
 		c.advance(time.Second)

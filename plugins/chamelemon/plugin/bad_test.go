@@ -201,7 +201,7 @@ func TestOverflow(t *testing.T) {
 	}
 }
 
-// TestOverfull: the HH parts do not decode at first; what is still known is there.
+// TestOverfull: the HH parts do not decode at first; results that do not need them are published.
 func TestOverfull(t *testing.T) {
 	f := newFabric(t, 24, `{}`)
 	r := f.play(f.flows(80_000, 0.05, 0))
@@ -369,7 +369,7 @@ func TestOneFamily(t *testing.T) {
 	}
 }
 
-// TestWatched: any flow's size, and the certainty of one that was not there.
+// TestWatched: the size of any flow, and the certainty that a flow was not there.
 func TestWatched(t *testing.T) {
 	f := newFabric(t, 27, `{}`)
 	f.play(f.flows(2000, 0, 0))

@@ -32,7 +32,7 @@ type victim struct {
 type losses struct {
 	deltas   bool // the differences were computed
 	complete bool // whether everything was decoded: victims has all flows of the parts
-	known    bool // whether all but a few of these flows were decoded; the others are exact
+	known    bool // all but a few of these flows were decoded, with exact counts
 	hl, ll   [families]count
 	negative int    // number of flows of which more packets left than entered
 	backward bool   // more packets left than entered in a bucket that was not decoded

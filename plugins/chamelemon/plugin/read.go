@@ -376,7 +376,7 @@ func (r *reading) totals(iterations int) {
 		return
 	}
 	r.flows, r.counted = estimate.Cardinality(len(r.rows[0]), estimate.Zeros(r.rows[0]))
-	// Sizes from to on come from the HH part, smaller ones from the classifier.
+	// Sizes of at least "to" come from the HH part, smaller sizes from the classifier.
 	to := r.full(1)
 	if r.decoded {
 		to = min(to, max(r.th, fewest))

@@ -28,7 +28,7 @@ type totals struct {
 
 const heavy = 60 // packets
 
-// truthOf works out what is exactly so. edge is the switch, -1 for all.
+// truthOf computes the exact results of a switch, or of all switches if edge is -1.
 func truthOf(before, after []lab.Flow, edge int) totals {
 	x := totals{hitters: make(map[string]int64), changes: make(map[string][2]int64), byRange: make(map[string]int64),
 		sizes: make(map[string]int64)}

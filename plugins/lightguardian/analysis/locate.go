@@ -142,7 +142,7 @@ func (r *Rules) slow(h *Hop) (share float64, inflated bool) {
 	if h.Counted {
 		fast := total - slow
 		total = uint64(h.Least)
-		slow = min(slow, total-min(total, fast)) // a flow that took another path has neither
+		slow = min(slow, total-min(total, fast)) // 0 if the flow took another path
 	}
 	if r.SlowShare <= 0 || slow == 0 {
 		return 0, false
@@ -187,7 +187,7 @@ func (r *Rules) Doubt(path []Hop, f Finding) float64 {
 	case before.Shared:
 		return undecided
 	}
-	// The packets are lost before, and others make up for them by chance.
+	// The packets were lost at an earlier hop, where other flows' packets hide the loss by chance.
 	lost := before.Packets - min(before.Packets, h.Packets)
 	return max(0, before.excess(lost-min(lost, r.DropPackets))-before.excess(lost+r.DropPackets+1))
 }

@@ -167,7 +167,7 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// TestDoubt: what other flows may have to do with a finding.
+// TestDoubt: the probability that other flows cause a finding.
 func TestDoubt(t *testing.T) {
 	few := func(n uint32) float64 { return 1 / float64(1+n) }
 	path := func(packets ...int) []Hop {

@@ -269,7 +269,7 @@ func (r *run) tested() map[sub]int {
 	return out
 }
 
-// choices returns in how many ways some can be chosen of all.
+// choices returns the number of ways to choose some items of all.
 func choices(all, some int) float64 {
 	n := 1.0
 	for i := range min(some, all) {

@@ -11,7 +11,7 @@ import (
 	"github.com/netsketch/netsketch/plugins/sdk"
 )
 
-// supplyOf returns a supply of so many packets over each path.
+// supplyOf returns a supply of n packets over each path.
 func supplyOf(switches int, packets float64, paths ...[]int) *supply {
 	s := &supply{passed: make([]float64, switches)}
 	for _, p := range paths {

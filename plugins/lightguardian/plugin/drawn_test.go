@@ -823,7 +823,7 @@ func TestDrawn(t *testing.T) {
 		}{
 			{"fat-tree", 381001}, // of most switches before the loop no column arrives
 			{"mesh", 7706},       // other flows have many packets at a neighbor of the loop
-			{"mesh", 7708},       // other flows have them where 26 flows may have left their paths
+			{"mesh", 7708},       // other flows have these packets where 26 flows may have left their paths
 		} {
 			newDrawn(t, x.topology, x.seed).run(t, x.topology, []string{"LOOP"}, counts)
 		}

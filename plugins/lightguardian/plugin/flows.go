@@ -204,7 +204,7 @@ func (f *flowState) reroute(i *interval, r *routes.Routes, path []string) {
 			continue
 		}
 		if f.known[0] && float64(before.Packets) >= max(i.config.Rules.Loop, 1)*float64(f.sent) {
-			base = before.Packets // a loop: the neighbor in it has about as many
+			base = before.Packets // in a loop, the neighbor has about as many packets
 		}
 		enough, best, doubt := uint32(math.Ceil(least*float64(base))), hop{}, undecided
 		for _, name := range r.Neighbors(before.name) {

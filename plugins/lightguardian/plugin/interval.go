@@ -49,7 +49,7 @@ type report struct {
 
 // ends is a flow at its hosts.
 type ends struct {
-	from, to       string // hosts that sent and received it; empty: none reported it
+	from, to       string // hosts that sent and received the flow; "" if no host reported it
 	sent, received uint64
 	sentGap        time.Duration // longest time between two packets within one epoch
 	receivedGap    time.Duration

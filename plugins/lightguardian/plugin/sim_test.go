@@ -64,7 +64,7 @@ func simKey(t testing.TB, to int, spine string) flow.Key {
 	return simKeys(t, to, spine, 1)[0]
 }
 
-// simKeys are such flows.
+// simKeys returns several flows like simKey's.
 func simKeys(t testing.TB, to int, spine string, count int) (keys []flow.Key) {
 	t.Helper()
 	model := simNetwork()

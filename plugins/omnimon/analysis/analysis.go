@@ -85,7 +85,7 @@ type Network struct {
 	Route func(source int, k *flow.Key) (destination int, path *Path)
 	// Search, if set, replaces Route.
 	Search *Search
-	// HostNames are for reasons; numbers without them.
+	// HostNames are the hosts' names in reasons; without names, reasons have numbers.
 	HostNames []string
 }
 

@@ -50,7 +50,7 @@ const (
 type part struct {
 	*passage
 	lost        *wire.Values
-	none, all   bool  // whether none, or all, is possible
+	none, all   bool  // whether the flow may have lost none, or all, of its packets before
 	first, last int64 // bounds of the packets, if some of them were lost before
 	state       state
 	least, most int64 // packets in all solutions
@@ -180,7 +180,7 @@ func (s *search) begin(in *inference, sys *linear.System, passages []passage, de
 	return true
 }
 
-// next decides the part of a number and those after it.
+// next tries the values of part n, and then of the parts after it.
 func (s *search) next(n int) {
 	if s.steps++; s.steps > maxSteps {
 		return

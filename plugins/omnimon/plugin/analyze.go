@@ -32,9 +32,9 @@ type run struct {
 	problems []alert.Problem
 	lateness []late
 	settled  *held  // the epoch that is settled in this epoch; nil: none
-	doubt    string // why it is not known what that epoch lost, "" if it is
+	doubt    string // why the losses of that epoch are not known; "" if they are
 	pending  bool   // packets are missing, and may arrive later
-	settling bool   // tables are built of what holds once the epoch is settled
+	settling bool   // tables are built with the values that are final once the epoch is settled
 	// inexact are the reasons why no result is exact. Reasons that concern a flow, a host, a switch or
 	// a link are its own.
 	inexact []string

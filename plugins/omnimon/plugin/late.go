@@ -91,7 +91,8 @@ func (r *run) late(host string, s *wire.Summary) {
 	}
 }
 
-// withdraw notes which epochs had late packets. It withdraws those that were published as exact.
+// withdraw notes which epochs had late packets, and withdraws those epochs that were published as
+// exact.
 func (h *history) withdraw(r *run) {
 	// After a change of its clock, the collector may use epoch numbers again.
 	number := r.epoch.Number

@@ -69,7 +69,7 @@ type sim struct {
 	drop   func(element string) bool
 	// queries run on one packet of each flow.
 	queries  []wire.Query
-	copied   string                // why packets are copied for them
+	copied   string                // why hosts copy packets for the queries
 	lost     map[string]int64      // by element
 	waits    *rand.Rand            // draws the packets that wait in a queue, which the unit in egress counts
 	counters [wire.Counters]uint64 // counters of the hosts in counting; nil: of every host

@@ -120,7 +120,8 @@ func TestEdgeSwitches(t *testing.T) {
 	for _, element := range []string{"network", "leaf1", "spine1", "leaf2"} {
 		expect(t, list, element+" 5-tuple "+f.key().String(), map[string]any{"packets": 150})
 	}
-	expect(t, list, "h3 5-tuple "+f.key().String(), map[string]any{"packets": 150}) // the agent has them, too
+	// the agent of h3 reports these packets, too
+	expect(t, list, "h3 5-tuple "+f.key().String(), map[string]any{"packets": 150})
 	if len(list) != 5 {
 		t.Errorf("heavy hitters %v", slices.Sorted(maps.Keys(list)))
 	}

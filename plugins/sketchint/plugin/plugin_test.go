@@ -139,7 +139,7 @@ func TestChangesOfMovedFlows(t *testing.T) {
 	if len(list) != 2 {
 		t.Errorf("changes %v", list)
 	}
-	// The flow moves back after 120 packets: in the simulation, two flows with one key.
+	// The flow moves back after 120 packets. The simulation plays it as two flows with one key.
 	rest := f
 	f.packets, rest.packets, rest.path = 120, 80, []uint32{leaf1, spine1, leaf2}
 	e := simEpoch(t, h, 3, []simFlow{f, rest})
