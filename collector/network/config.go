@@ -60,7 +60,7 @@ func checkRoutes(d config.Device, p *p4rt.Program, topo *topology.Topology) erro
 // boundary, so that a lost reply costs one epoch only.
 func (c *Component) replyTimeout() time.Duration {
 	d := max(50*time.Millisecond, min(2*time.Second, c.cfg.Epoch.Deadline/2))
-	return max(d, c.deps.Clock.IOLimit(d)/2) // half, because the whole read-out has the same limit
+	return max(d, c.deps.Clock.IOLimit(d)/2) // half of the timeout, because the whole read-out has the same limit
 }
 
 // pipelines holds the programs that were loaded for one configuration.

@@ -61,7 +61,8 @@ type Notifier interface {
 
 // Streamer is implemented by data paths whose role may report parts of an epoch before it ends.
 type Streamer interface {
-	// Streams reports whether there are parts; constant.
+	// Streams reports whether the role reports parts of an epoch before its end. It always returns
+	// the same.
 	Streams() bool
 	// Part is the Part of role.Streamer.
 	Part(full bool) (epoch uint64, part role.Report)

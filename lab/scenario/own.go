@@ -86,7 +86,8 @@ func (s *Scenario) checkScoring(errs *settings.KeyErrors) {
 	}
 }
 
-// checkBound adds what a bound cannot mean, such as a share above 1 or a plugin that does not run.
+// checkBound reports bounds that can never hold, such as a share above 1 or a plugin that does not
+// run.
 func (s *Scenario) checkBound(errs *settings.KeyErrors, key string, b *Bound) {
 	if err := score.CheckBounds(s.algorithms(), PartialEpochs, b.Measure, b.AtLeast, b.AtMost); err != nil {
 		errs.Add(key, "%v", err)

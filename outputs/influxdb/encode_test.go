@@ -301,7 +301,7 @@ func BenchmarkEncode(b *testing.B) {
 	b.ReportMetric(float64(rows*b.N)/b.Elapsed().Seconds(), "points/s")
 }
 
-// A tag has the name of its key, but for names that InfluxDB has, and a leaf that repeats a key is
+// A tag has the name of its key, except names that InfluxDB reserves. A leaf that repeats a key is
 // no field.
 func TestTags(t *testing.T) {
 	for key, want := range map[string]string{"node": "node", "time": "time-", "_field": "_field-",

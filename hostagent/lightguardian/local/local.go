@@ -139,7 +139,8 @@ func (s *Server) Run(ctx context.Context) error {
 	return err
 }
 
-// streaming refreshes the results while a STREAM is open. The gNMI server calls it once at a time.
+// streaming refreshes the results while a STREAM is open. The gNMI server does not call it
+// concurrently.
 func (s *Server) streaming(on bool) {
 	if !on {
 		s.stop()

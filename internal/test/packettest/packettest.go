@@ -121,8 +121,8 @@ func (m *maker) labels(b []byte) []byte {
 	return append(out, b...)
 }
 
-// packet returns an IP packet, its EtherType and its flow. TCP and UDP have ports, and to as the
-// destination port.
+// packet returns an IP packet, its EtherType and its flow. TCP and UDP packets have the destination
+// port of the parameter to.
 func (m *maker) packet(protocol byte, to uint16, payload []byte) (uint16, []byte, flow.Key) {
 	r := m.Rand
 	m.carried = m.headers

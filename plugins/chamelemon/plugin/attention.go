@@ -313,7 +313,7 @@ func (s *shifter) threshold(e *edgeState, th uint32, a *Attention, least uint32,
 		var share float64 // measured candidates per estimated candidate
 		switch {
 		case total == 0 && f == 0:
-			share = 1 // no measurement: all IPv4
+			share = 1 // without a measurement, all memory is for IPv4
 		case total == 0:
 		case base == 0:
 			share = e.hitters[f].flows / total

@@ -458,7 +458,7 @@ func FuzzReport(f *testing.F) {
 }
 
 // The plan has the tables of docs/lightguardian-p4.md, and ports without an agent get strip. A
-// second one deletes what is not needed any more.
+// second plan deletes the entries that are not needed any more.
 func TestPlan(t *testing.T) {
 	n := simNetwork()
 	n.Hosts[1].Agent = false

@@ -242,7 +242,7 @@ func (c *Configuration) Validate() error {
 // dimensions are the dimensions of the program univmon, which hosts measure by default.
 var dimensions = []string{flow.Src.String(), flow.Dst.String(), flow.FiveTuple.String()}
 
-// allDimensions returns all flow definitions, dimensions first.
+// allDimensions returns all flow definitions, in the order of dimensions and then the others.
 func allDimensions() []string {
 	out := slices.Clone(dimensions)
 	for f := flow.Fields(1); f < flow.FiveTuple; f++ {
