@@ -657,6 +657,9 @@ func (p *played) shares(plugin string, rows []row) int {
 			}
 			doubt += 1 - confidence
 			if math.Abs(r.number(p.t, "value")-want) > 0.02 {
+				for _, hop := range p.rows("/lightguardian/hops/hop[flow=" + at.flow + "]") {
+					p.t.Logf("published %v; true %v", hop, p.along(plugin, at.flow)[hop["node"]])
+				}
 				wrong = append(wrong, fmt.Sprintf("%v: true is %v; %s %s was published with confidence %s", at, want,
 					r["kind"], r["value"], r["confidence"]))
 			}

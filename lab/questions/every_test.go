@@ -147,12 +147,16 @@ var needs = map[string]string{
 // drawn draws a network of switches that run the program of one plugin, traffic, and a fault.
 func drawn(t *testing.T, plugin string, rng *rand.Rand) *scenario.Scenario {
 	t.Helper()
-	topology := "{kind: fat-tree, k: 4, latency: 10us}"
+	queue := ""
+	if plugin == "sketchint" || plugin == "lightguardian" { // they measure times, which are 0 without queues
+		queue = fmt.Sprintf(", queue-rate: %d, queue-depth: 4096", 6000+rng.IntN(6000))
+	}
+	topology := "{kind: fat-tree, k: 4, latency: 10us" + queue + "}"
 	link, node := fmt.Sprintf("agg%d-1-core1-1", 1+rng.IntN(4)), fmt.Sprintf("agg%d-2", 1+rng.IntN(4))
 	if rng.IntN(2) == 0 {
 		leaves, spines := 2+rng.IntN(5), 1+rng.IntN(3)
-		topology = fmt.Sprintf("{kind: leaf-spine, leaves: %d, spines: %d, hosts-per-leaf: %d, latency: %dus}", leaves,
-			spines, 1+rng.IntN(3), 5+rng.IntN(30))
+		topology = fmt.Sprintf("{kind: leaf-spine, leaves: %d, spines: %d, hosts-per-leaf: %d, latency: %dus%s}", leaves,
+			spines, 1+rng.IntN(3), 5+rng.IntN(30), queue)
 		link = fmt.Sprintf("leaf%d-spine%d", 1+rng.IntN(leaves), 1+rng.IntN(spines))
 		node = fmt.Sprintf("spine%d", 1+rng.IntN(spines))
 	}
