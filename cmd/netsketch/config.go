@@ -112,6 +112,9 @@ func (o configCheck) run(ctx context.Context, warn io.Writer, path string) (stri
 			if err != nil {
 				return "", err
 			}
+			if _, err := all.Check(s.Outputs); err != nil {
+				return "", err
+			}
 			if !o.fileOnly {
 				if o.plugins == "" {
 					if o.plugins, err = pluginDirectory(); err != nil {

@@ -93,6 +93,8 @@ func TestConfigCheck(t *testing.T) {
 		{name: "scenario with another plugin",
 			text: strings.Replace(string(scenario), "plugin: chamelemon", "plugin: chamelemonn", 1),
 			args: []string{"--plugins", plugins}, err: "algorithms[0]: "},
+		{name: "scenario with a wrong output",
+			text: string(scenario) + "outputs: [{type: influxdb, url: 'http://a:b@c:1', bucket: b}]\n", err: "contains a user"},
 		{name: "wrong scenario", text: strings.Replace(string(scenario), "epochs:", "epoch:", 1), err: "epoch"},
 		{name: "unreachable", text: strings.Replace(good, "127.0.0.1:9560", closed.Addr().String(), 1),
 			args: []string{"--dial"}, err: "device leaf2: P4Runtime: dial tcp " + closed.Addr().String()},
