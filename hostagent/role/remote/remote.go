@@ -14,6 +14,7 @@ import (
 	"os/exec"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/netsketch/netsketch/hostagent/epoch"
 	"github.com/netsketch/netsketch/hostagent/packet"
@@ -128,15 +129,21 @@ type Role struct {
 // maxWaiting is the number of packets that are sent to an observer at once.
 const maxWaiting = 256
 
+// startTimeout bounds the time until a program has named its role. A program that has sent
+// something else has exitGrace to end by itself, so that its exit status is known.
+const startTimeout, exitGrace = 10 * time.Second, time.Second
+
 // Start starts an agent's program that serves its role, until ctx ends. failed receives the error
 // of a program that serves no role, or that ends before; packets then pass unchanged, and no epoch
 // has a report.
 func Start(ctx context.Context, path string, clock *epoch.Clock, failed func(error)) *Role {
 	r := &Role{clock: clock}
-	cmd := exec.CommandContext(ctx, path, Command)
+	process, kill := context.WithCancelCause(ctx)
+	cmd := exec.CommandContext(process, path, Command)
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
 	if err != nil {
+		kill(err)
 		failed(err)
 		return r
 	}
@@ -145,19 +152,30 @@ func Start(ctx context.Context, path string, clock *epoch.Clock, failed func(err
 		err = cmd.Start()
 	}
 	if err != nil {
+		kill(err)
 		failed(err)
 		return r
 	}
 	wait := sync.OnceValue(cmd.Wait)
-	context.AfterFunc(ctx, func() { _ = wait() }) // the process was killed
+	context.AfterFunc(process, func() { _ = wait() }) // the process was killed
 	r.encoder, r.decoder = gob.NewEncoder(in), gob.NewDecoder(out)
 	r.failed = func(err error) {
 		_ = in.Close()
-		if exit := wait(); ctx.Err() == nil {
-			failed(fmt.Errorf("agent %s: %w; expected a program whose main calls command.Main with one role", path,
-				errors.Join(err, exit)))
+		grace := time.AfterFunc(exitGrace, func() { kill(err) })
+		defer grace.Stop()
+		exit := wait()
+		if ctx.Err() != nil {
+			return
 		}
+		if cause := context.Cause(process); cause != nil { // killed here: its exit status says nothing
+			err = cause
+		} else if exit != nil {
+			err = fmt.Errorf("it ended: %w: %w", exit, err)
+		}
+		failed(fmt.Errorf("agent %s: %w; expected a program whose main calls command.Main with one role", path, err))
 	}
+	silent := time.AfterFunc(startTimeout, func() { kill(fmt.Errorf("it names no role within %v", startTimeout)) })
+	defer silent.Stop()
 	a, _ := r.call(request{Method: "name"})
 	r.name, r.observes = string(a.Data), a.Observes
 	return r

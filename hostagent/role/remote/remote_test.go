@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
@@ -186,5 +188,33 @@ func TestNoRole(t *testing.T) {
 		if failed == nil || !strings.Contains(failed.Error(), path) || r.Name() != "" {
 			t.Errorf("%s: %v", path, failed)
 		}
+	}
+}
+
+// TestOtherPrograms: a program that does not end by itself is ended, and the error says what it
+// did.
+func TestOtherPrograms(t *testing.T) {
+	for name, tc := range map[string]struct{ script, want string }{
+		"silent":   {"exec sleep 300", "it names no role within 10s"},
+		"text":     {"echo some text; sleep 15 2>&- & exec sleep 300", "it names no role within 10s"},
+		"a flood":  {"head -c 3000000 /dev/zero; exec sleep 300", "expected a program"},
+		"status 7": {"exit 7", "exit status 7"},
+		"killed":   {"kill -KILL $$", "signal: killed"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			path := filepath.Join(t.TempDir(), "agent")
+			if err := os.WriteFile(path, []byte("#!/bin/sh\n"+tc.script+"\n"), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			began := time.Now()
+			_, err := Name(t.Context(), path)
+			if err == nil || !strings.Contains(err.Error(), tc.want) || strings.Contains(err.Error(), "\n") {
+				t.Errorf("%v, want %q", err, tc.want)
+			}
+			if took := time.Since(began); took > 30*time.Second {
+				t.Errorf("after %v", took)
+			}
+		})
 	}
 }
