@@ -109,7 +109,8 @@ type played struct {
 	cost  *volume.Counter // since the last epoch but one
 	now   time.Time
 	truth map[uint64][]row                     // by epoch
-	flows map[string]map[string]map[string]row // ground truth of a plugin's epochs, by plugin, node and flow
+	flows map[string]map[string]map[string]row // its rows by plugin, node and flow
+	left  map[string]map[string]float64        // packets of LightGuardian, by node and flow
 	epoch time.Duration
 }
 
@@ -380,7 +381,7 @@ func (p *played) readTruth(file string) {
 		p.t.Fatal(err)
 	}
 	clear(p.truth)
-	p.flows = map[string]map[string]map[string]row{}
+	p.flows, p.left = map[string]map[string]map[string]row{}, map[string]map[string]float64{}
 	for _, record := range records[1:] {
 		r := row{}
 		for i, name := range records[0] {
