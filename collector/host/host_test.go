@@ -59,6 +59,7 @@ type testHost struct {
 	block  chan struct{} // Append blocks until it is closed; nil does not block
 	size   int           // additional bytes of a report
 	part   string        // content of the next part; empty if there is none
+	inUse  string        // settings in force
 	agent  *hostagent.Agent
 	clock  *epoch.Virtual
 	cancel func()
@@ -76,7 +77,7 @@ func (r *testRole) Apply(settings []byte) error {
 	if r.host.refuse != "" {
 		return errors.New(r.host.refuse)
 	}
-	r.settings = settings
+	r.settings, r.host.inUse = settings, string(settings)
 	return nil
 }
 

@@ -20,6 +20,7 @@ import (
 
 	"github.com/netsketch/netsketch/collector/epoch"
 	"github.com/netsketch/netsketch/hostagent/hostv1"
+	"github.com/netsketch/netsketch/plugins/sdk"
 )
 
 // Bounds of an agent's description of itself.
@@ -64,6 +65,7 @@ type session struct {
 	length time.Duration // epoch length of the schedule that was sent
 	zero   time.Time
 	sent   map[string]uint64 // generation of settings by role
+	ends   map[string][]byte // end of the settings by role, for an agent with Hello.tails; otherwise nil
 	stated uint64            // newest epoch in a message to the agent
 }
 
@@ -258,6 +260,9 @@ func plain(err error) error {
 func (s *session) run(ctx context.Context, hello *hostv1.Hello, messages <-chan *hostv1.AgentMessage,
 	errs <-chan error) error {
 	c := s.c
+	if hello.GetTails() {
+		s.ends = map[string][]byte{}
+	}
 	welcome := &hostv1.Welcome{Instance: c.instance, MaxReportBytes: c.cfg.MaxReport, Parts: true}
 	if c.udp != nil && hello.GetUdp() {
 		welcome.Udp = c.udp.open(s)
@@ -437,11 +442,22 @@ func (s *session) settings() (out []*hostv1.CollectorMessage) {
 			continue
 		}
 		s.sent[x.Role] = x.Generation
-		out = append(out, settingsMessage(&hostv1.Settings{Role: x.Role, Generation: x.Generation, Data: x.Data}))
+		m := &hostv1.Settings{Role: x.Role, Generation: x.Generation, Data: x.Data}
+		if n := len(x.Tail); sdk.SameTail(s.ends[x.Role], x.Tail) {
+			m.Tail = uint64(n)
+		} else {
+			m.Tail = uint64(sdk.CommonTail(s.ends[x.Role], x.Tail))
+			m.Data = slices.Concat(x.Data, x.Tail[:n-int(m.GetTail())])
+		}
+		if s.ends != nil {
+			s.ends[x.Role] = x.Tail
+		}
+		out = append(out, settingsMessage(m))
 	}
 	for role := range s.sent {
 		if !inForce[role] {
 			delete(s.sent, role)
+			delete(s.ends, role)
 			out = append(out, settingsMessage(&hostv1.Settings{Role: role, Remove: true}))
 		}
 	}

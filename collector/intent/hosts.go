@@ -28,11 +28,12 @@ type HostSetting struct {
 	Plugin string
 	// Generation changes with each change of the setting; it is never 0.
 	Generation uint64
-	Data       []byte
+	// Data and Tail are those of sdk.HostSetting.
+	Data, Tail []byte
 }
 
 // maxPendingHosts bounds the host settings that wait for their epoch.
-const maxPendingHosts = 4096
+const maxPendingHosts = 1 << 16
 
 // hostRole is a role at a host; an empty host means all hosts.
 type hostRole struct{ host, role string }
@@ -76,7 +77,7 @@ func (c *Component) addHosts(plugin string, plan sdk.Plan) {
 		return
 	}
 	for _, s := range plan.Hosts {
-		p := hostPlan{HostSetting: HostSetting{Role: s.Role, Plugin: plugin, Data: s.Data},
+		p := hostPlan{HostSetting: HostSetting{Role: s.Role, Plugin: plugin, Data: s.Data, Tail: s.Tail},
 			at: hostRole{s.Host, s.Role}, plan: plan.ID, from: plan.FromEpoch}
 		if s.Host != "" && !c.hosts.Has(s.Host) {
 			c.fail(p.outcome(s.Host), "host "+s.Host+" has no agent in the configuration")
@@ -137,12 +138,13 @@ func (c *Component) releaseHosts() bool {
 				delete(roles, p.Role)
 			}
 		}
-		if len(p.Data) == 0 {
+		if len(p.Data)+len(p.Tail) == 0 {
 			delete(h.inForce[p.at.host], p.Role)
 			c.history(p.Plugin).record(p.outcome(p.at.host), sdk.PlanApplied, "")
 			return true
 		}
-		if p.Generation = was.Generation; !exists || was.plan != p.plan || !bytes.Equal(was.Data, p.Data) {
+		if p.Generation = was.Generation; !exists || was.plan != p.plan || !bytes.Equal(was.Data, p.Data) ||
+			!bytes.Equal(was.Tail, p.Tail) {
 			h.generation++
 			p.Generation = h.generation
 		}
@@ -185,7 +187,7 @@ func (c *Component) SettingRoles() []string {
 		}
 	}
 	for _, p := range c.settings.pending {
-		if len(p.Data) > 0 {
+		if len(p.Data)+len(p.Tail) > 0 {
 			roles[p.Role] = true
 		}
 	}

@@ -3,12 +3,15 @@
 package intent
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -139,5 +142,57 @@ func TestOutcomesOfHostsElsewhere(t *testing.T) {
 	slices.SortFunc(got, func(a, b sdk.PlanOutcome) int { return strings.Compare(a.Device, b.Device) })
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("outcomes at the home (-want +got):\n%s", diff)
+	}
+}
+
+// allHosts has every host.
+type allHosts struct{ fakeHosts }
+
+func (*allHosts) Has(string) bool { return true }
+
+// TestManyHosts: the settings of 10,000 hosts come into force together, share one table in memory,
+// and the plugin receives the outcome of each host.
+func TestManyHosts(t *testing.T) {
+	const count = 10_000
+	r := newRig(t, 0)
+	hosts := &allHosts{}
+	r.c.hosts = hosts
+	heap := func() uint64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	before, began := heap(), time.Now()
+	table := bytes.Repeat([]byte(`["10.0.0.1"],`), count)
+	plan := func(id, from uint64) (p sdk.Plan) {
+		p.ID, p.FromEpoch = id, from
+		for i := range count {
+			p.Hosts = append(p.Hosts, sdk.HostSetting{Host: fmt.Sprintf("h%d", i), Role: "a", Tail: table,
+				Data: fmt.Appendf(nil, `{"host":%d, "plan":%d`, i, id)})
+		}
+		return p
+	}
+	r.c.Add(t.Context(), plugin, plan(1, 0))
+	r.c.Add(t.Context(), plugin, plan(2, r.open+1))
+	if n := hosts.changes.Load(); n != 1 {
+		t.Errorf("hosts were told %d times, want once", n)
+	}
+	r.open++
+	for i := range count {
+		s := r.c.HostSettings(fmt.Sprintf("h%d", i))
+		if len(s) != 1 || string(s[0].Data) != fmt.Sprintf(`{"host":%d, "plan":2`, i) || !sdk.SameTail(s[0].Tail, table) {
+			t.Fatalf("settings of h%d: %+v", i, s)
+		}
+		r.c.HostApplied(fmt.Sprintf("h%d", i), "a", s[0].Generation, "")
+	}
+	took, grown := time.Since(began), int64(heap())-int64(before)
+	t.Logf("two plans for %d hosts in %v, %d KiB", count, took, grown>>10)
+	if limit := int64(32 << 20); grown > limit {
+		t.Errorf("%d bytes for the settings of %d hosts, want at most %d", grown, count, limit)
+	}
+	outcomes := r.c.Outcomes(plugin)
+	if len(outcomes) != count {
+		t.Errorf("%d outcomes, want %d", len(outcomes), count)
 	}
 }

@@ -71,7 +71,7 @@ type planState struct {
 // maxOutcomes bounds the outcomes that wait for delivery to a plugin, and maxStates the states of
 // a device. The oldest are dropped.
 const (
-	maxOutcomes = 4096
+	maxOutcomes = 1 << 15
 	maxStates   = 64
 )
 

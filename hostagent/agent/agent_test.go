@@ -403,7 +403,13 @@ func TestSettingsOutcomes(t *testing.T) {
 		{&hostv1.Settings{Role: "r", Generation: 1, Data: []byte("one")}, nil, "", "one"},
 		{&hostv1.Settings{Role: "r", Generation: 2, Data: []byte("two")}, errors.New("no memory"), "no memory", "one"},
 		{&hostv1.Settings{Role: "q", Generation: 3}, nil, `this agent has no role "q"; it has: r`, "one"},
-		{&hostv1.Settings{Role: "r", Generation: 4, Remove: true, Data: []byte("x")}, nil, "", ""},
+		{&hostv1.Settings{Role: "r", Generation: 4, Data: []byte("1 "), Tail: 3}, nil, "", "1 two"},
+		{&hostv1.Settings{Role: "r", Generation: 5, Tail: 4}, nil, "", " two"},
+		{&hostv1.Settings{Role: "r", Generation: 6, Tail: 5}, nil,
+			"they end with 5 bytes of the settings before, which have 4", " two"},
+		{&hostv1.Settings{Role: "r", Generation: 7, Remove: true, Data: []byte("x")}, nil, "", ""},
+		{&hostv1.Settings{Role: "r", Generation: 8, Tail: 1}, nil,
+			"they end with 1 bytes of the settings before, which have 0", ""},
 	} {
 		path.mu.Lock()
 		path.err = tt.refuse

@@ -225,6 +225,16 @@ func (p *RolePath) SetLeases(leases []lease.Lease) {
 	}
 }
 
+// Wanted implements lease.Path.
+func (p *RolePath) Wanted() []lease.Peer {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if l, ok := p.role.(role.Leaser); ok {
+		return l.Wanted()
+	}
+	return nil
+}
+
 // Schedule implements Scheduler: the agent moves the epoch by the host's clock.
 func (p *RolePath) Schedule(time.Time, time.Duration, time.Duration) {
 	p.mu.Lock()

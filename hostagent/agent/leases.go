@@ -25,6 +25,7 @@ type leases struct {
 	peering   bool // settings are in force
 	stop      func() bool
 	armed     time.Duration // time for which the timer is set
+	wantAt    time.Duration // when the data path is next asked which leases are wanted
 	passed    time.Duration // when leases were last passed to the data path
 	failed    error         // the newest error of Send
 	ended     bool
@@ -34,6 +35,9 @@ type leases struct {
 
 // passEvery is the time between two calls that only renew leases, whatever their count is.
 const passEvery = 250 * time.Millisecond
+
+// wantEvery is the time between two calls of Wanted, if leases are on demand.
+const wantEvery = 100 * time.Millisecond
 
 // Leases are reported to the collector once in reportEvery, with the reasons of maxReasons
 // addresses at most.
@@ -111,6 +115,10 @@ func (l *leases) received(r lease.Received) {
 // l.mu.
 func (l *leases) work() {
 	now := l.path.Now()
+	if l.prober.OnDemand() && now >= l.wantAt {
+		l.wantAt = now + wantEvery
+		l.prober.Want(now, l.path.Wanted())
+	}
 	for _, p := range l.prober.Due(now) {
 		l.send(p)
 	}
@@ -124,6 +132,9 @@ func (l *leases) work() {
 	}
 	l.share(now)
 	d := max(l.prober.Next(now), time.Millisecond)
+	if l.prober.OnDemand() {
+		d = min(d, l.wantAt-now)
+	}
 	if d > time.Hour { // without peers nothing is due
 		return
 	}

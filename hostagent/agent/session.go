@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -41,7 +42,9 @@ type session struct {
 	stream  hostv1.HostSessions_SessionClient
 	wake    chan struct{} // signals messages to send
 	tasks   chan task
-	udp     *datagrams // nil without UDP
+	// settingsOf are the settings by role that the session has brought; used by work only.
+	settingsOf map[string][]byte
+	udp        *datagrams // nil without UDP
 
 	mu      sync.Mutex
 	epoch   uint64                 // epoch to send; 0: none
@@ -63,7 +66,8 @@ func (a *Agent) connect(ctx context.Context, address string) (accepted bool, err
 		return false, err
 	}
 	defer o.conn.Close()
-	s := &session{a: a, address: address, stream: o.stream, wake: make(chan struct{}, 1), tasks: make(chan task, maxTasks)}
+	s := &session{a: a, address: address, stream: o.stream, wake: make(chan struct{}, 1), tasks: make(chan task, maxTasks),
+		settingsOf: map[string][]byte{}}
 	return true, s.run(ctx, cancel, o.welcome, o.remote)
 }
 
@@ -193,7 +197,7 @@ func IsRunning(err error) bool {
 
 func (a *Agent) hello() *hostv1.Hello {
 	return &hostv1.Hello{Version: a.cfg.Version, Host: a.cfg.Host, Instance: a.instance, BootId: a.cfg.BootID,
-		Roles: a.roles(), Udp: a.cfg.UDP}
+		Roles: a.roles(), Udp: a.cfg.UDP, Tails: true}
 }
 
 // run runs an accepted session.
@@ -325,15 +329,24 @@ func (s *session) work(ctx context.Context) {
 }
 
 func (s *session) settings(m *hostv1.Settings) {
-	data := m.GetData()
-	switch {
+	data, before := m.GetData(), s.settingsOf[m.GetRole()]
+	result := &hostv1.SettingsResult{Role: m.GetRole(), Generation: m.GetGeneration()}
+	var err error
+	switch tail := m.GetTail(); {
 	case m.GetRemove():
 		data = nil
-	case data == nil:
+	case tail > uint64(len(before)):
+		err = fmt.Errorf("they end with %d bytes of the settings before, which have %d", tail, len(before))
+	case data == nil && tail == 0:
 		data = []byte{}
+	case tail > 0:
+		data = slices.Concat(data, before[uint64(len(before))-tail:])
 	}
-	result := &hostv1.SettingsResult{Role: m.GetRole(), Generation: m.GetGeneration()}
-	if err := s.a.apply(m.GetRole(), data); err != nil {
+	s.settingsOf[m.GetRole()] = data
+	if err == nil {
+		err = s.a.apply(m.GetRole(), data)
+	}
+	if err != nil {
 		result.Error = err.Error()
 		s.a.log.Warn("settings are refused", "role", m.GetRole(), "error", err)
 	}

@@ -357,7 +357,9 @@ type Hello struct {
 	Udp bool `protobuf:"varint,6,opt,name=udp,proto3" json:"udp,omitempty"`
 	// The agent only requests whether it would be accepted: the collector ends the stream after
 	// Welcome.
-	Check         bool `protobuf:"varint,7,opt,name=check,proto3" json:"check,omitempty"`
+	Check bool `protobuf:"varint,7,opt,name=check,proto3" json:"check,omitempty"`
+	// The agent understands Settings.tail.
+	Tails         bool `protobuf:"varint,8,opt,name=tails,proto3" json:"tails,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -437,6 +439,13 @@ func (x *Hello) GetUdp() bool {
 func (x *Hello) GetCheck() bool {
 	if x != nil {
 		return x.Check
+	}
+	return false
+}
+
+func (x *Hello) GetTails() bool {
+	if x != nil {
+		return x.Tails
 	}
 	return false
 }
@@ -696,10 +705,14 @@ type Settings struct {
 	Role string `protobuf:"bytes,1,opt,name=role,proto3" json:"role,omitempty"`
 	// Number of these settings, which SettingsResult repeats.
 	Generation uint64 `protobuf:"varint,2,opt,name=generation,proto3" json:"generation,omitempty"`
-	// The settings in the format that the role defines, at most 4 MiB.
+	// The settings in the format that the role defines, at most 4 MiB; without their end if tail is
+	// set.
 	Data []byte `protobuf:"bytes,3,opt,name=data,proto3" json:"data,omitempty"`
 	// The role stops to measure; data is empty.
-	Remove        bool `protobuf:"varint,4,opt,name=remove,proto3" json:"remove,omitempty"`
+	Remove bool `protobuf:"varint,4,opt,name=remove,proto3" json:"remove,omitempty"`
+	// The settings end with that many last bytes of the settings that the collector sent for the role
+	// before, in this session. Only agents with Hello.tails receive it.
+	Tail          uint64 `protobuf:"varint,5,opt,name=tail,proto3" json:"tail,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -760,6 +773,13 @@ func (x *Settings) GetRemove() bool {
 		return x.Remove
 	}
 	return false
+}
+
+func (x *Settings) GetTail() uint64 {
+	if x != nil {
+		return x.Tail
+	}
+	return 0
 }
 
 // SettingsResult is the outcome of Settings.
@@ -1298,7 +1318,7 @@ const file_netsketch_host_v1_host_proto_rawDesc = "" +
 	"\bsettings\x18\x04 \x01(\v2\x1b.netsketch.host.v1.SettingsH\x00R\bsettings\x12<\n" +
 	"\arequest\x18\x05 \x01(\v2 .netsketch.host.v1.ReportRequestH\x00R\arequest\x120\n" +
 	"\x03ack\x18\x06 \x01(\v2\x1c.netsketch.host.v1.ReportAckH\x00R\x03ackB\t\n" +
-	"\amessage\"\xa8\x01\n" +
+	"\amessage\"\xbe\x01\n" +
 	"\x05Hello\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12\x12\n" +
 	"\x04host\x18\x02 \x01(\tR\x04host\x12\x1a\n" +
@@ -1306,7 +1326,8 @@ const file_netsketch_host_v1_host_proto_rawDesc = "" +
 	"\aboot_id\x18\x04 \x01(\tR\x06bootId\x12\x14\n" +
 	"\x05roles\x18\x05 \x03(\tR\x05roles\x12\x10\n" +
 	"\x03udp\x18\x06 \x01(\bR\x03udp\x12\x14\n" +
-	"\x05check\x18\a \x01(\bR\x05check\"\x8f\x01\n" +
+	"\x05check\x18\a \x01(\bR\x05check\x12\x14\n" +
+	"\x05tails\x18\b \x01(\bR\x05tails\"\x8f\x01\n" +
 	"\aWelcome\x12\x1a\n" +
 	"\binstance\x18\x01 \x01(\tR\binstance\x12(\n" +
 	"\x10max_report_bytes\x18\x02 \x01(\x04R\x0emaxReportBytes\x12(\n" +
@@ -1323,14 +1344,15 @@ const file_netsketch_host_v1_host_proto_rawDesc = "" +
 	"\x05epoch\x18\x03 \x01(\x04R\x05epoch\"\"\n" +
 	"\n" +
 	"EpochBegan\x12\x14\n" +
-	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\"j\n" +
+	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\"~\n" +
 	"\bSettings\x12\x12\n" +
 	"\x04role\x18\x01 \x01(\tR\x04role\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x02 \x01(\x04R\n" +
 	"generation\x12\x12\n" +
 	"\x04data\x18\x03 \x01(\fR\x04data\x12\x16\n" +
-	"\x06remove\x18\x04 \x01(\bR\x06remove\"Z\n" +
+	"\x06remove\x18\x04 \x01(\bR\x06remove\x12\x12\n" +
+	"\x04tail\x18\x05 \x01(\x04R\x04tail\"Z\n" +
 	"\x0eSettingsResult\x12\x12\n" +
 	"\x04role\x18\x01 \x01(\tR\x04role\x12\x1e\n" +
 	"\n" +

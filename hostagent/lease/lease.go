@@ -10,6 +10,10 @@
 // their twins. A lease ends by itself unless probes renew it, so a host stops tagging within
 // Lifetime of the end of its agent, of its session with the collector, or of the peer's agent.
 //
+// If there are so few peers that the host can renew leases for all, it does. With more peers,
+// leases are on demand: a peer gets a lease after the host has sent it a packet, which is not
+// tagged.
+//
 //	Prober ──▶ Probe ──▶ Path (data path: puts it into the carrier) ──▶ network ──▶ Path of the peer
 //	   ▲                                                                               │ Received
 //	   └──────────── Received ◀── Path ◀── network ◀── Probe (reply) ◀── Responder ◀───┘
@@ -63,6 +67,10 @@ const (
 	retryLost   = 5 * time.Second
 	retrySilent = 2 * time.Second
 	steady      = 5 * time.Minute
+	// With leases on demand, a peer that was not wanted for the time unwanted loses its lease; after
+	// the time replaced it loses it if another peer is wanted.
+	unwanted = 5 * time.Minute
+	replaced = 5 * time.Second
 	// growAfter is the time between probes of the full length where only a shorter one arrived.
 	growAfter = 30 * time.Second
 
@@ -128,6 +136,9 @@ type Path interface {
 	OnProbe(f func(Received))
 	// SetLeases replaces all leases.
 	SetLeases([]Lease)
+	// Wanted returns the peers to which the host has sent packets since the last call, and perhaps in
+	// the second before it.
+	Wanted() []Peer
 }
 
 // bucket bounds a rate of events.

@@ -28,17 +28,22 @@ type Prober struct {
 	online  bool
 	pairs   []*pair
 	by      map[netip.Addr]*pair
-	sent    map[Nonce]*outstanding
-	order   []Nonce // keys of sent, oldest first
-	budget  bucket
-	need    int // number of probes that wait for the budget
-	changed Change
+	// onDemand: there are more peers than the budget can renew leases for. Those to which the host
+	// sends packets are in pairs, by Want; otherwise all are.
+	onDemand bool
+	waiting  []Peer // peers of the last Want for which the budget had no room
+	sent     map[Nonce]*outstanding
+	order    []Nonce // keys of sent, oldest first
+	budget   bucket
+	need     int // number of probes that wait for the budget
+	changed  Change
 }
 
 // pair is this host and an address of a peer.
 type pair struct {
 	Peer
 	state  State
+	wanted time.Duration // time of the last Want with the peer
 	reason string        // reason for the missing lease
 	due    time.Duration // time of the next action
 
@@ -154,36 +159,101 @@ func (p *Prober) SetPeering(now time.Duration, g Peering) {
 	keep := p.peering.OverheadIPv4 == g.OverheadIPv4 && p.peering.OverheadIPv6 == g.OverheadIPv6 &&
 		p.peering.MTU == g.MTU && slices.Equal(p.peering.Addresses, g.Addresses)
 	old := p.by
-	p.peering, p.by, p.pairs = g, map[netip.Addr]*pair{}, nil
+	p.peering, p.by, p.pairs, p.waiting = g, map[netip.Addr]*pair{}, nil, nil
 	p.changed = Urgent
+	n := 0
 	for _, peer := range g.Peers {
-		source := p.source(peer.Address)
-		if peer.Host == g.Host && (!g.Own || peer.Address == source) || !source.IsValid() || p.by[peer.Address] != nil {
+		if p.needs(peer) {
+			n++
+		}
+	}
+	p.onDemand = n > p.room()
+	for _, peer := range g.Peers {
+		x := old[peer.Address]
+		if p.by[peer.Address] != nil || !p.needs(peer) || p.onDemand && x == nil {
 			continue
 		}
-		x := old[peer.Address]
 		if x == nil || !keep || x.Host != peer.Host {
-			x = &pair{Peer: peer, reason: "no session with the collector"}
+			x = &pair{Peer: peer, wanted: now, reason: "no session with the collector"}
 		}
-		p.by[peer.Address] = x
-		p.pairs = append(p.pairs, x)
+		p.add(now, x)
 	}
-	// Each host begins with the peers that follow it in the order of hosts. If the budget is too
-	// small, each host therefore leaves out other peers.
+	p.peering.Peers = nil // there may be many
+	// Each host begins with the peers that follow it in the order of hosts, so that hosts probe a peer
+	// at different times.
 	slices.SortStableFunc(p.pairs, func(a, b *pair) int { return cmp.Compare(g.behind(a.Host), g.behind(b.Host)) })
-	room := p.room()
-	for i, x := range p.pairs {
-		switch {
-		case !p.online:
-			p.apply(now, x, stopped)
-		case i >= room:
-			p.start(now, x)
-			p.apply(now, x, crowded)
-		default:
-			p.start(now, x)
-			p.apply(now, x, admitted)
+}
+
+// needs reports whether packets to a peer need a lease, and can get one.
+func (p *Prober) needs(peer Peer) bool {
+	source := p.source(peer.Address)
+	return source.IsValid() && (peer.Host != p.peering.Host || p.peering.Own && peer.Address != source)
+}
+
+// add begins to probe a pair.
+func (p *Prober) add(now time.Duration, x *pair) {
+	p.by[x.Address] = x
+	p.pairs = append(p.pairs, x)
+	if p.online {
+		p.start(now, x)
+	} else {
+		p.apply(now, x, stopped)
+	}
+}
+
+// OnDemand reports whether only peers that were wanted get leases.
+func (p *Prober) OnDemand() bool { return p.onDemand }
+
+// Want states to which peers the host has sent packets since the last call. They get leases as far
+// as the budget has room. If it has none, they take the places of peers to which the host has sent
+// nothing for the longest time.
+func (p *Prober) Want(now time.Duration, peers []Peer) {
+	if !p.onDemand {
+		return
+	}
+	for _, peer := range peers {
+		if x := p.by[peer.Address]; x != nil {
+			x.wanted = now
 		}
 	}
+	for i, x := range slices.Backward(p.pairs) {
+		if now-x.wanted > unwanted {
+			p.drop(i)
+		}
+	}
+	p.waiting = nil
+	for _, peer := range peers {
+		if p.by[peer.Address] != nil || !p.needs(peer) {
+			continue
+		}
+		if full := len(p.pairs) >= p.room(); full && (len(p.waiting) > 0 || !p.makeRoom(now)) {
+			p.waiting = append(p.waiting, peer)
+			continue
+		}
+		p.add(now, &pair{Peer: peer, wanted: now, reason: "no session with the collector"})
+	}
+}
+
+// makeRoom drops the pair that was wanted the longest ago, if that is long enough.
+func (p *Prober) makeRoom(now time.Duration) bool {
+	oldest := 0
+	for i, x := range p.pairs {
+		if x.wanted < p.pairs[oldest].wanted {
+			oldest = i
+		}
+	}
+	if now-p.pairs[oldest].wanted < replaced {
+		return false
+	}
+	p.drop(oldest)
+	return true
+}
+
+// drop gives up pair number i.
+func (p *Prober) drop(i int) {
+	p.revoke(p.pairs[i])
+	delete(p.by, p.pairs[i].Address)
+	p.pairs = slices.Delete(p.pairs, i, i+1)
 }
 
 // behind orders hosts, beginning with the hosts whose numbers follow this host's number.
@@ -217,15 +287,11 @@ func (p *Prober) SetOnline(now time.Duration, online bool) {
 		return
 	}
 	p.online = online
-	room := p.room()
-	for i, x := range p.pairs {
-		switch {
-		case !online:
-			p.apply(now, x, stopped)
-		case i >= room:
-			p.apply(now, x, crowded)
-		default:
+	for _, x := range p.pairs {
+		if online {
 			p.start(now, x)
+		} else {
+			p.apply(now, x, stopped)
 		}
 	}
 }
@@ -265,9 +331,6 @@ func (p *Prober) enter(now time.Duration, x *pair, from State) {
 	switch x.state {
 	case Offline: // the lease lasts until its end
 		x.reason = "no session with the collector"
-	case Waiting:
-		p.revoke(x)
-		x.reason = fmt.Sprintf("more than %d probes a second would be needed", p.cfg.Budget)
 	case Searching:
 		x.low, x.high, x.size = 0, p.full(x)+1, p.full(x)
 		switch from {
@@ -277,7 +340,7 @@ func (p *Prober) enter(now time.Duration, x *pair, from State) {
 			x.size = p.least(x)
 		default:
 		}
-		if x.reason == "" || from == Offline || from == Waiting {
+		if x.reason == "" || from == Offline {
 			x.reason = "probes are on their way"
 		}
 		p.ask(now, x, 1<<x.port)
@@ -378,7 +441,7 @@ func (p *Prober) Next(now time.Duration) time.Duration {
 			next = min(next, x.until)
 		}
 		switch x.state {
-		case Offline, Waiting:
+		case Offline:
 		default:
 			next = min(next, x.due)
 			work = work || x.due <= now
@@ -414,7 +477,7 @@ func (p *Prober) Due(now time.Duration) (out []Probe) {
 // work carries out everything that is due for a pair.
 func (p *Prober) work(now time.Duration, x *pair, out []Probe) []Probe {
 	switch x.state {
-	case Offline, Waiting:
+	case Offline:
 		return out
 	case Lost, Slow, Silent, Refused:
 		p.apply(now, x, again)
@@ -699,7 +762,7 @@ func (p *Prober) Received(now time.Duration, r Received) {
 		return
 	}
 	x := o.pair
-	if x.state == Offline || x.state == Waiting {
+	if x.state == Offline {
 		return
 	}
 	if r.Flags&FlagRefuses != 0 {
@@ -876,7 +939,7 @@ type PairStatus struct {
 }
 
 // Status returns how many pairs are in each state, and the first pairs without a lease, at most
-// limit.
+// limit. Pairs that are not wanted are not counted, if leases are on demand.
 func (p *Prober) Status(now time.Duration, limit int) (counts map[State]int, without []PairStatus) {
 	counts = map[State]int{}
 	for _, x := range p.pairs {
@@ -891,6 +954,13 @@ func (p *Prober) Status(now time.Duration, limit int) (counts map[State]int, wit
 		}
 		if len(without) < limit {
 			without = append(without, PairStatus{Peer: x.Peer, State: x.state, Reason: reason, MaxLength: length})
+		}
+	}
+	if n := len(p.waiting); n > 0 {
+		counts[Waiting] = n
+		reason := fmt.Sprintf("more than %d probes a second would be needed", p.cfg.Budget)
+		for _, peer := range p.waiting[:min(n, max(limit-len(without), 0))] {
+			without = append(without, PairStatus{Peer: peer, State: Waiting, Reason: reason})
 		}
 	}
 	return counts, without

@@ -624,24 +624,20 @@ func TestCarrierLosesMore(t *testing.T) {
 	}
 }
 
-// TestBudget: probes never exceed the budget, renewals keep the leases of the pairs that it has
-// room for, and the status names the others.
+// TestBudget: all peers have leases as long as the budget can renew them. One peer more, and leases
+// are on demand; those that exist stay.
 func TestBudget(t *testing.T) {
-	s := simulate(t, 10, 700, &path{delay: time.Millisecond})
+	s := simulate(t, 10, 300, &path{delay: time.Millisecond})
 	s.run(10 * time.Second)
-	counts, _ := s.prober.Status(s.now, 0)
-	if counts[Leased] != 300 || counts[Waiting] != 400 || len(s.prober.Leases(s.now)) != 300 {
-		t.Errorf("%d leases, states %v; want 300 and 400 that wait", len(s.prober.Leases(s.now)), counts)
+	if n := len(s.prober.Leases(s.now)); n != 300 || s.prober.OnDemand() {
+		t.Errorf("%d leases of 300 peers", n)
 	}
-	s.expect(700, "waiting: more than 2000 probes a second")
-	for i, j := 0, 0; j < len(s.sent); j++ {
-		for s.sent[i]+time.Second <= s.sent[j] {
-			i++
-		}
-		if n := j - i + 1; n > DefaultBudget*5/4+2*Ports {
-			t.Fatalf("%d probes in the second before %v", n, s.sent[j])
-		}
+	s.prober.SetPeering(s.now, s.peering(301))
+	s.run(s.now + 100*time.Millisecond)
+	if n := len(s.prober.Leases(s.now)); n != 300 || !s.prober.OnDemand() {
+		t.Errorf("%d leases of 301 peers, of which 300 had one", n)
 	}
+	s.expect(301, "lease")
 	s.prober.SetPeering(s.now, s.peering(250))
 	s.run(s.now + 5*time.Second)
 	if n := len(s.prober.Leases(s.now)); n != 250 {
@@ -753,5 +749,97 @@ func TestTransitions(t *testing.T) {
 				t.Errorf("%v: event %d gives a lease without proof", from, e)
 			}
 		}
+	}
+}
+
+// TestOnDemand: with more peers than the budget can renew leases for, peers to which the host sends
+// get leases, as many as the budget has room for, and keep them while it sends.
+func TestOnDemand(t *testing.T) {
+	const peers, room = 10_000, 300
+	s := simulate(t, 12, peers, &path{delay: time.Millisecond})
+	want := func(lasts time.Duration, hosts ...[2]int) {
+		t.Helper()
+		var wanted []Peer
+		for _, r := range hosts {
+			for host := r[0]; host < r[1]; host++ {
+				wanted = append(wanted, Peer{host, address(host)})
+			}
+		}
+		for end := s.now + lasts; s.now < end; {
+			s.prober.Want(s.now, wanted)
+			s.run(s.now + 100*time.Millisecond)
+			if n := len(s.prober.Leases(s.now)); n > room || len(s.prober.pairs) > room {
+				t.Fatalf("after %v: %d leases, %d pairs", s.now, n, len(s.prober.pairs))
+			}
+		}
+	}
+	holds := func(from, to int) {
+		t.Helper()
+		for host := from; host < to; host++ {
+			if l, ok := s.lease(host); !ok || l.MaxLength != 1500 {
+				t.Errorf("after %v: host %d: %+v, %v", s.now, host, l, ok)
+			}
+		}
+	}
+	want(time.Second)
+	if !s.prober.OnDemand() || !s.prober.Settled() || len(s.sent) > 0 {
+		t.Errorf("on demand %v, settled %v, %d probes without a packet", s.prober.OnDemand(), s.prober.Settled(), len(s.sent))
+	}
+	want(200*time.Millisecond, [2]int{1, 6}) // five leases within 200 ms
+	holds(1, 6)
+	want(10*time.Second, [2]int{1, 1001}, [2]int{0, 1}) // more than there is room for, and itself
+	counts, without := s.prober.Status(s.now, 100)
+	if counts[Leased] != room || counts[Waiting] != 700 || len(without) != 100 ||
+		without[0].Reason != "more than 2000 probes a second would be needed" {
+		t.Errorf("states %v, %d without a lease, the first %+v", counts, len(without), without[0])
+	}
+	holds(1, room+1) // they stay while they are wanted
+	want(3*time.Second, [2]int{101, room + 1}, [2]int{5000, 5010})
+	holds(1, 100)
+	want(6*time.Second, [2]int{101, room + 1}, [2]int{5000, 5010})
+	holds(101, room+1)
+	holds(5000, 5010)
+	left := 0
+	for host := 1; host <= 100; host++ {
+		if _, ok := s.lease(host); ok {
+			left++
+		}
+	}
+	if left != 90 {
+		t.Errorf("%d leases of 100 idle peers are left after 10 other peers were wanted, want 90", left)
+	}
+	for i, j := 0, 0; j < len(s.sent); j++ {
+		for s.sent[i]+time.Second <= s.sent[j] {
+			i++
+		}
+		if n := j - i + 1; n > DefaultBudget*5/4+2*Ports {
+			t.Fatalf("%d probes in the second before %v", n, s.sent[j])
+		}
+	}
+	s.prober.SetPeering(s.now, Peering{}) // begins anew
+	s.prober.SetPeering(s.now, s.peering(peers))
+	want(time.Second, [2]int{5000, 5015})
+	want(unwanted+time.Second, [2]int{5000, 5010})
+	if n := len(s.prober.Leases(s.now)); n != 10 {
+		t.Errorf("%d leases, want those of 10 peers that were wanted in the last %v", n, unwanted)
+	}
+	// A peer whose agent ends loses its lease, whether it is wanted or not.
+	s.peers[address(5000)].dead = true
+	want(Lifetime+2*time.Second, [2]int{5000, 5010})
+	s.expect(5000, "does not answer")
+	s.prober.SetOnline(s.now, false)
+	want(Lifetime+100*time.Millisecond, [2]int{5000, 5010})
+	if n := len(s.prober.Leases(s.now)); n != 0 {
+		t.Errorf("%d leases without a session", n)
+	}
+	s.prober.SetOnline(s.now, true)
+	want(time.Second, [2]int{5000, 5010})
+	holds(5001, 5010)
+	s.prober.SetPeering(s.now, s.peering(8000)) // pairs of peers that stay keep their leases
+	holds(5001, 5010)
+	s.prober.SetPeering(s.now, s.peering(room)) // few enough: all have leases
+	s.run(s.now + 10*time.Second)
+	if n := len(s.prober.Leases(s.now)); s.prober.OnDemand() || n != room {
+		t.Errorf("on demand %v, %d leases of %d peers", s.prober.OnDemand(), n, room)
 	}
 }

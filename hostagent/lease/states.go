@@ -9,7 +9,6 @@ type State uint8
 // its end unless it is revoked.
 const (
 	Offline   State = iota // no session with the collector: no probes
-	Waiting                // waits because other pairs use the budget of probes
 	Searching              // one source port looks for the longest packet that arrives
 	Proving                // all source ports prove the length
 	Leased                 // the carrier arrives; probes renew the lease
@@ -18,10 +17,11 @@ const (
 	Silent                 // the peer does not answer
 	Refused                // the agent of the peer ends
 	states
+	Waiting = states // of a peer without a pair: other pairs use the budget of probes
 )
 
-var stateNames = [states]string{"offline", "waiting", "searching", "proving", "leased", "lost", "slow", "silent",
-	"refused"}
+var stateNames = [states + 1]string{"offline", "searching", "proving", "leased", "lost", "slow", "silent",
+	"refused", "waiting"}
 
 // String returns the name of the state, as in the tree of the collector.
 func (s State) String() string { return stateNames[s] }
@@ -36,8 +36,6 @@ const (
 	started    event = iota // the collector is connected
 	resumed                 // the collector is connected again, and the lease has not ended
 	stopped                 // the collector is not connected any more
-	crowded                 // the budget is used
-	admitted                // the budget has room
 	found                   // the search is over: a length arrives from one source port
 	proved                  // the length arrives from all source ports
 	shorter                 // a length did not arrive, and shorter lengths remain
@@ -55,21 +53,20 @@ const same = states
 
 // transitions is the state machine of a pair. Prober.enter does what belongs to a new state.
 var transitions = withLapse([states][events]State{
-	// started resumed crowded admitted found proved shorter failed unanswered delayed refused again
-	Offline:   row(Searching, Leased, Waiting, same, same, same, same, same, same, same, same, same),
-	Waiting:   row(same, same, same, Searching, same, same, same, same, same, same, same, same),
-	Searching: row(same, same, Waiting, same, Proving, same, same, Lost, Silent, same, Refused, same),
-	Proving:   row(same, same, Waiting, same, same, Leased, Searching, Lost, Silent, Slow, Refused, same),
-	Leased:    row(same, same, Waiting, same, same, same, same, Lost, same, Slow, Refused, same),
-	Lost:      row(same, same, Waiting, same, same, same, same, same, same, same, Refused, Searching),
-	Slow:      row(same, same, Waiting, same, same, same, same, same, same, same, Refused, Searching),
-	Silent:    row(same, same, Waiting, same, same, same, same, same, same, same, Refused, Searching),
-	Refused:   row(same, same, Waiting, same, same, same, same, same, same, same, same, Searching),
+	// started resumed found proved shorter failed unanswered delayed refused again
+	Offline:   row(Searching, Leased, same, same, same, same, same, same, same, same),
+	Searching: row(same, same, Proving, same, same, Lost, Silent, same, Refused, same),
+	Proving:   row(same, same, same, Leased, Searching, Lost, Silent, Slow, Refused, same),
+	Leased:    row(same, same, same, same, same, Lost, same, Slow, Refused, same),
+	Lost:      row(same, same, same, same, same, same, same, same, Refused, Searching),
+	Slow:      row(same, same, same, same, same, same, same, same, Refused, Searching),
+	Silent:    row(same, same, same, same, same, same, same, same, Refused, Searching),
+	Refused:   row(same, same, same, same, same, same, same, same, same, Searching),
 })
 
 // row is a row of transitions. Every state goes to Offline when the session ends.
-func row(start, resume, crowd, admit, find, prove, shorten, fail, silent, delay, refuse, retry State) [events]State {
-	return [events]State{started: start, resumed: resume, stopped: Offline, crowded: crowd, admitted: admit, found: find,
+func row(start, resume, find, prove, shorten, fail, silent, delay, refuse, retry State) [events]State {
+	return [events]State{started: start, resumed: resume, stopped: Offline, found: find,
 		proved: prove, shorter: shorten, failed: fail, unanswered: silent, delayed: delay, refused: refuse, again: retry,
 		lapsed: same}
 }

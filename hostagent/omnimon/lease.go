@@ -23,6 +23,7 @@ type leases struct {
 
 	held    []lease.Lease // leases as they were set
 	bounds  []bound       // bounds by number of the address
+	wanted  []lease.Peer  // peers with packets since the last call of Wanted
 	links   [][]byte      // link layer of frames to an address, by number; nil: not known
 	arrived []lease.Received
 }
@@ -31,6 +32,7 @@ type leases struct {
 type bound struct {
 	until  time.Duration
 	length int
+	wanted bool // the address is in leases.wanted
 }
 
 func (b bound) holds(now time.Duration) bool { return b.length > 0 && now < b.until }
@@ -69,20 +71,38 @@ func (r *Role) Now() time.Duration { return r.time() }
 
 // SetLeases implements role.Leaser.
 func (r *Role) SetLeases(held []lease.Lease) {
-	r.leases.held = slices.Clone(held)
-	clear(r.leases.bounds)
-	for _, l := range held {
-		if a := r.hosts.lookup(l.Address); a != nil && int(a.number) < len(r.leases.bounds) {
-			r.leases.bounds[a.number] = bound{l.Until, l.MaxLength}
+	for _, granted := range []bool{false, true} {
+		if granted {
+			r.leases.held = slices.Clone(held)
+		}
+		for _, l := range r.leases.held {
+			if a := r.hosts.lookup(l.Address); a != nil && int(a.number) < len(r.leases.bounds) {
+				b := &r.leases.bounds[a.number]
+				if b.until, b.length = l.Until, l.MaxLength; !granted {
+					b.length = 0
+				}
+			}
 		}
 	}
+}
+
+// Wanted implements role.Leaser.
+func (r *Role) Wanted() []lease.Peer {
+	out := r.leases.wanted
+	r.leases.wanted = nil
+	for _, peer := range out {
+		if a := r.hosts.lookup(peer.Address); a != nil {
+			r.leases.bounds[a.number].wanted = false
+		}
+	}
+	return out
 }
 
 // readdress follows new settings: addresses have new numbers.
 func (r *Role) readdress(old *addresses) {
 	l := &r.leases
 	links := l.links
-	l.bounds, l.links = make([]bound, r.hosts.count), make([][]byte, r.hosts.count)
+	l.bounds, l.links, l.wanted = make([]bound, r.hosts.count), make([][]byte, r.hosts.count), nil
 	for i := range old.cells {
 		c := &old.cells[i]
 		if a := r.hosts.find(&c.bytes, c.v6); c.used && a != nil && int(c.number) < len(links) {
@@ -94,8 +114,15 @@ func (r *Role) readdress(old *addresses) {
 
 // allowed returns counted if a packet to an address may be tagged.
 func (r *Role) allowed(w *work, to *address) wire.Counter {
-	if r.leases.mtu > 0 && !r.leases.bounds[to.number].holds(r.sent) {
-		return wire.NoLease
+	if r.leases.mtu > 0 {
+		b := &r.leases.bounds[to.number]
+		if !b.wanted {
+			b.wanted = true
+			r.leases.wanted = append(r.leases.wanted, lease.Peer{Host: int(to.host), Address: w.ip.Key.DstAddr()})
+		}
+		if !b.holds(r.sent) {
+			return wire.NoLease
+		}
 	}
 	if !r.layout.Fits(w.link.Type, w.frame.Bytes()[w.link.TypeAt+2:]) ||
 		r.leases.mtu > 0 && w.ip.Length+r.layout.Overhead(w.ip.Key.V6) > r.longest(to) {

@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
@@ -308,4 +309,44 @@ func TestIdleUDP(t *testing.T) {
 	if used[104] != 2 || used[112] != 1 || used[138] != 1 || used[159] != 0 {
 		t.Error(fmt.Sprint("flows by epoch ", used))
 	}
+}
+
+// TestWanted: a role names each address to which it has sent packets since the last call once, with
+// or without a lease, and no other one.
+func TestWanted(t *testing.T) {
+	n := leased(t, nil)
+	role := n.hosts[0]
+	send := func(to string) { n.out(0, tcpFrame("10.0.0.1", to, 1, 2, 0, nil)) }
+	expect := func(want ...string) {
+		t.Helper()
+		var got []string
+		for _, peer := range role.Wanted() {
+			got = append(got, peer.Address.String())
+			if a := role.hosts.lookup(peer.Address); a == nil || int(a.host) != peer.Host {
+				t.Errorf("%s is said to belong to host %d", peer.Address, peer.Host)
+			}
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("wanted %s, want %v", got, want)
+		}
+	}
+	expect()
+	n.grant(0, "10.0.0.2", 1500, time.Second)
+	for range 3 {
+		send("10.0.0.2")
+		send("10.0.0.3")
+		send("10.0.0.99") // has no agent
+	}
+	expect("10.0.0.2", "10.0.0.3")
+	expect()
+	send("10.0.0.3")
+	n.grant(0, "10.0.0.3", 1500, time.Second)
+	expect("10.0.0.3")
+	send("10.0.0.3")
+	s := defaults(0)
+	s.Seed++ // restarts the table
+	apply(t, role, s)
+	expect()
+	send("10.0.0.2")
+	expect("10.0.0.2")
 }

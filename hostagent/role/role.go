@@ -74,6 +74,8 @@ type Leaser interface {
 	Now() time.Duration
 	// SetLeases replaces all leases.
 	SetLeases([]lease.Lease)
+	// Wanted returns the peers to which packets were sent since the last call.
+	Wanted() []lease.Peer
 	// Probe returns the frame of a probe or reply, or nil if the role does not know its link layer.
 	Probe(lease.Probe) []byte
 	// TakeProbes returns the probes and replies that In has dropped since the last call.

@@ -70,6 +70,8 @@ func cabled(s settings) settings { s.cabled = true; return s }
 
 func mtu(s settings, mtu int) settings { s.mtu = mtu; return s }
 
+func many(s settings) settings { s.many = true; return s }
+
 // ahead is a network in which the clock of h2's agent is wrong.
 func ahead(s settings) settings { s.ahead = 10; return s }
 
@@ -197,6 +199,8 @@ func eachCarrier() (all []scenario) {
 				settings: late(s, "h2"), heal: startAgents("h2"), silent: []string{"h2"}},
 			{name: "killed", what: "the agent of h2 ends by SIGKILL; its programs stay", quick: true,
 				settings: s, fail: ends(syscall.SIGKILL, "h2"), heal: startAgents("h2"), silent: []string{"h2"}},
+			{name: "killed-on-demand", what: "as killed, in a network in which leases are on demand",
+				settings: many(s), fail: ends(syscall.SIGKILL, "h2"), heal: startAgents("h2"), silent: []string{"h2"}},
 			{name: "killed-unpinned", what: "the agent of h2 ends by SIGKILL, and has pinned nothing",
 				settings: unpinned(s), fail: ends(syscall.SIGKILL, "h2"), heal: startAgents("h2"), to: []string{"h2"},
 				silent: []string{"h2"}},

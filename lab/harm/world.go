@@ -94,6 +94,9 @@ type settings struct {
 	ahead int
 	// late hosts have no running agent at first.
 	late []string
+	// many: a host without a running agent has more addresses than hosts hold leases for, so that
+	// leases are on demand.
+	many bool
 }
 
 // isolate prepares this process, which has namespaces of its own.
@@ -322,6 +325,13 @@ devices:
 		}
 		fmt.Fprintf(&b, "  - {name: %s, port: %s/%d, mac: %q, addresses: [%q, %q]%s}\n", h.name, h.device, h.port, h.mac(),
 			h.v4, h.v6, agent)
+	}
+	if w.settings.many {
+		b.WriteString("  - {name: many, port: s1/9, agent: true, addresses: [")
+		for i := range 400 {
+			fmt.Fprintf(&b, "10.9.%d.%d, ", i/200, i%200+1)
+		}
+		b.WriteString("]}\n")
 	}
 	config := "config: {limits: {flows: 1000}"
 	if w.settings.carrier != "" {

@@ -150,7 +150,7 @@ func TestTCPIncast(t *testing.T) {
 	for h := range roles {
 		clocks[h] = epoch.NewClock(length*time.Millisecond, first)
 		roles[h] = hostrole.New(clocks[h], func() time.Duration { return 0 })
-		if err := roles[h].Apply(settings.Plan.Hosts[h].Data); err != nil {
+		if err := roles[h].Apply(settings.Plan.Hosts[h].Whole()); err != nil {
 			t.Fatal(err)
 		}
 		clocks[h].Advance(number) // the epoch before is not whole

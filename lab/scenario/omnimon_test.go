@@ -516,6 +516,56 @@ func TestOmniMonKilledAgent(t *testing.T) {
 	}
 }
 
+// TestOmniMonManyHosts: with more addresses than hosts hold leases for, the first packets to a host
+// have no header, and the results say so. After that all flows are exact. No value is published as
+// exact that is not. NETSKETCH_SOAK=1 plays 1,280 hosts.
+func TestOmniMonManyHosts(t *testing.T) {
+	topology, flows, epochs := "{kind: leaf-spine, leaves: 10, spines: 2, hosts-per-leaf: 16}", 300, 10
+	if os.Getenv("NETSKETCH_SOAK") != "" {
+		topology, flows = "{kind: leaf-spine, leaves: 20, spines: 2, hosts-per-leaf: 64}", 2000
+	}
+	s, err := scenario.Parse("many-hosts.yaml", fmt.Appendf(nil, `
+name: many-hosts
+seed: 31
+epochs: %d
+epoch: 100ms
+program: omnimon
+topology: %s
+agents: [omnimon]
+traffic:
+  - {name: web, rate: %d, flows: %d, udp: 0.3, ipv6: 0.2}
+faults:
+  - {link: leaf3-spine1, loss: 0.02}
+algorithms:
+  - {plugin: omnimon, config: {flows: 1024, ingress-slots: 4096,
+      limits: {flows: 1000000, hops: 1000000, losses: 1000000, link-flows: 100000}}}
+expect:
+  - {measure: false-claims, at-most: 0}
+  - {measure: links-exact, at-least: 1}
+  - {measure: switches-exact, at-least: 1}
+  - {measure: loss-f1, at-least: 1}
+  - {measure: losses-exact, at-least: 1}
+  - {measure: lost-packets-error, at-most: 0}
+  - {measure: partial-epochs, at-most: 0}
+`, epochs, topology, 50*flows, flows))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := play(t, s)
+	check(t, r, s.Epochs)
+	const leased = 5 // epochs until all hosts that send have leases
+	for i := range r.Epochs {
+		row := r.Epochs[i].Results["omnimon"].Published.Row("summary", network, "")
+		t.Logf("epoch %d of the run: %s, %s", i+1, row.Text("quality"), row.Text("problem"))
+		switch {
+		case i == 0 && !strings.Contains(row.Text("problem"), "packets were sent without a header"):
+			t.Errorf("the first epoch: %s", row.Text("problem"))
+		case i >= leased:
+			exactEpoch(t, r, i, flows*9/10)
+		}
+	}
+}
+
 // TestOmniMonDeadHost kills an agent for good. Flows between other hosts stay exact, and so do the
 // losses of switches and of links between them; flows from and to the host have a reason, and an
 // alert names it.

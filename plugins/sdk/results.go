@@ -299,4 +299,15 @@ type HostSetting struct {
 	Host string `json:"host,omitempty"` // empty means every host
 	Role string `json:"role"`
 	Data []byte `json:"data"` // empty withdraws the setting, which ends the role
+	// Tail is the end of the setting, behind Data. Settings of many hosts share it: it is sent once
+	// with a plan, and again to a host only if it has changed.
+	Tail []byte `json:"tail,omitempty"`
+}
+
+// Whole returns the setting as the role receives it.
+func (h *HostSetting) Whole() []byte {
+	if len(h.Tail) == 0 {
+		return h.Data
+	}
+	return slices.Concat(h.Data, h.Tail)
 }

@@ -8,7 +8,6 @@ package sdk
 import (
 	"fmt"
 	"log/slog"
-	"slices"
 	"strings"
 	"time"
 
@@ -246,40 +245,67 @@ func (p Plan) Proto() *pluginv1.Plan {
 }
 
 func hostSettingsProto(settings []HostSetting) []*pluginv1.HostSetting {
-	var before []byte
+	var before HostSetting
 	return toProto(settings, func(h HostSetting) *pluginv1.HostSetting {
-		tail := 0
-		for tail < min(len(before), len(h.Data)) && before[len(before)-1-tail] == h.Data[len(h.Data)-1-tail] {
-			tail++
+		data, tail := h.Data, len(h.Tail)
+		if tail == 0 || !SameTail(before.Tail, h.Tail) {
+			data = h.Whole()
+			tail = CommonTail(before.Whole(), data)
+			data = data[:len(data)-tail]
 		}
-		before = h.Data
-		return &pluginv1.HostSetting{Host: h.Host, Role: h.Role, Data: h.Data[:len(h.Data)-tail], Tail: uint64(tail)}
+		before = h
+		return &pluginv1.HostSetting{Host: h.Host, Role: h.Role, Data: data, Tail: uint64(tail)}
 	})
 }
 
-// maxHostSettings bounds the settings of hosts in a plan, in bytes.
-const maxHostSettings = 256 << 20
+// SameTail reports whether two slices are the same memory.
+func SameTail(a, b []byte) bool { return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0]) }
 
+// CommonTail returns the length of the longest common end of two slices.
+func CommonTail(a, b []byte) (n int) {
+	for n < min(len(a), len(b)) && a[len(a)-1-n] == b[len(b)-1-n] {
+		n++
+	}
+	return n
+}
+
+// MaxHostSetting is the largest setting of a host, in bytes.
+const MaxHostSetting = 4 << 20
+
+// maxCopied bounds the settings of a plan that cannot share memory, in bytes.
+const maxCopied = 256 << 20
+
+// hostSettingsFrom converts the messages back. Settings with a common end share its memory.
 func hostSettingsFrom(settings []*pluginv1.HostSetting) (out []HostSetting, err error) {
-	var before []byte
-	sum := uint64(0)
+	var before HostSetting
+	copied := uint64(0)
 	for _, h := range settings {
 		data, tail := h.GetData(), h.GetTail()
-		if tail > uint64(len(before)) {
+		length := uint64(len(before.Data) + len(before.Tail))
+		if tail > length {
 			return nil, fmt.Errorf("the setting of host %q ends with %d bytes of the one before it, which has %d", h.GetHost(),
-				tail, len(before))
+				tail, length)
 		}
-		if sum += uint64(len(data)) + tail; sum > maxHostSettings {
-			return nil, fmt.Errorf("settings of hosts have more than %d MiB", maxHostSettings>>20)
+		if uint64(len(data))+tail > MaxHostSetting {
+			return nil, fmt.Errorf("the setting of host %q has more than %d MiB", h.GetHost(), MaxHostSetting>>20)
 		}
-		switch end := before[uint64(len(before))-tail:]; {
-		case len(data) == 0 && tail > 0:
-			data = end
-		case tail > 0:
-			data = slices.Concat(data, end)
+		x := HostSetting{Host: h.GetHost(), Role: h.GetRole(), Data: data}
+		switch shared := uint64(len(before.Tail)); {
+		case tail <= shared:
+			x.Tail = before.Tail[shared-tail:]
+		case shared == 0:
+			x.Tail = before.Data[length-tail:]
+		default: // an end of both parts of the setting before
+			if copied += length; copied > maxCopied {
+				return nil, fmt.Errorf("settings of hosts have more than %d MiB", maxCopied>>20)
+			}
+			x.Tail = before.Whole()[length-tail:]
 		}
-		before = data
-		out = append(out, HostSetting{Host: h.GetHost(), Role: h.GetRole(), Data: data})
+		before = x
+		if len(data) == 0 {
+			x.Data, x.Tail = x.Tail, nil
+		}
+		out = append(out, x)
 	}
 	return out, nil
 }

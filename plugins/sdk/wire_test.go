@@ -490,7 +490,7 @@ func TestModelsRoundTrip(t *testing.T) {
 		Missing: []MissingObject{{"d", "o", "nothing"}},
 		Plan: &Plan{FromEpoch: 4, Writes: []DeviceWrite{{"d", Insert, entry}, {"d", Modify, entry},
 			{"d", Delete, entry}, {"d", SetDefault, entry}},
-			Hosts: []HostSetting{{"h", "r", []byte("x")}}}}
+			Hosts: []HostSetting{{"h", "r", []byte("x"), nil}}}}
 	got, err := SettingsFrom(s.Proto())
 	if diff := cmp.Diff(s, got); diff != "" || err != nil {
 		t.Error(diff, err)
@@ -662,7 +662,7 @@ func TestHostSettings(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range p.Hosts {
-		if x, y := p.Hosts[i], got.Hosts[i]; x.Host != y.Host || x.Role != y.Role || !bytes.Equal(x.Data, y.Data) {
+		if x, y := p.Hosts[i], got.Hosts[i]; x.Host != y.Host || x.Role != y.Role || !bytes.Equal(x.Data, y.Whole()) {
 			t.Fatalf("setting %d: %.100q, want %.100q", i, y.Data, x.Data)
 		}
 	}
@@ -671,9 +671,26 @@ func TestHostSettings(t *testing.T) {
 	if _, err := PlanFrom(m); err == nil || !strings.Contains(err.Error(), `host "h3"`) {
 		t.Errorf("error %v", err)
 	}
-	large := &pluginv1.Plan{Hosts: []*pluginv1.HostSetting{{Data: make([]byte, 1<<20)}}}
+	if a, b := got.Hosts[1].Tail, got.Hosts[499].Tail; len(a) < len(common) || !SameTail(a, b) {
+		t.Errorf("ends of %d and %d bytes, which are not the same memory", len(a), len(b))
+	}
+	if again := got.Proto(); proto.Size(again) > 64<<10 {
+		t.Errorf("the plan that was read has %d bytes", proto.Size(again))
+	}
+	large := &pluginv1.Plan{Hosts: []*pluginv1.HostSetting{{Data: make([]byte, 3<<20)}}}
 	for range 256 {
-		large.Hosts = append(large.Hosts, &pluginv1.HostSetting{Tail: 1 << 20})
+		large.Hosts = append(large.Hosts, &pluginv1.HostSetting{Data: []byte("x"), Tail: 3 << 20})
+	}
+	if _, err := PlanFrom(large); err != nil {
+		t.Errorf("settings that share their end: %v", err)
+	}
+	large.Hosts[7].Data = make([]byte, 1<<20+1)
+	if _, err := PlanFrom(large); err == nil || !strings.Contains(err.Error(), "more than 4 MiB") {
+		t.Errorf("error %v", err)
+	}
+	large.Hosts[7].Data = []byte("x")
+	for i := range large.GetHosts()[1:] { // each one ends with one byte more of the one before
+		large.Hosts[i+1].Tail += uint64(i)
 	}
 	if _, err := PlanFrom(large); err == nil || !strings.Contains(err.Error(), "more than 256 MiB") {
 		t.Errorf("error %v", err)

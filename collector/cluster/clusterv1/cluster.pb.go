@@ -1785,8 +1785,10 @@ type StoredSettings struct {
 	// Version of these messages.
 	Protocol uint32 `protobuf:"varint,1,opt,name=protocol,proto3" json:"protocol,omitempty"`
 	// Name of the collector that is the plugin's home.
-	From          string     `protobuf:"bytes,2,opt,name=from,proto3" json:"from,omitempty"`
-	Hosts         []*Setting `protobuf:"bytes,3,rep,name=hosts,proto3" json:"hosts,omitempty"`
+	From  string     `protobuf:"bytes,2,opt,name=from,proto3" json:"from,omitempty"`
+	Hosts []*Setting `protobuf:"bytes,3,rep,name=hosts,proto3" json:"hosts,omitempty"`
+	// The ends that settings share.
+	Tails         [][]byte `protobuf:"bytes,4,rep,name=tails,proto3" json:"tails,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1842,17 +1844,26 @@ func (x *StoredSettings) GetHosts() []*Setting {
 	return nil
 }
 
+func (x *StoredSettings) GetTails() [][]byte {
+	if x != nil {
+		return x.Tails
+	}
+	return nil
+}
+
 // Setting is a setting of a host's role with the plan that it is from.
 type Setting struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Name of the host; empty: every host.
 	Host string `protobuf:"bytes,1,opt,name=host,proto3" json:"host,omitempty"`
 	Role string `protobuf:"bytes,2,opt,name=role,proto3" json:"role,omitempty"`
-	// Empty: the role ends.
+	// Empty, without tail: the role ends.
 	Data []byte `protobuf:"bytes,3,opt,name=data,proto3" json:"data,omitempty"`
 	// Plan.id and Plan.from_epoch.
-	Plan          uint64 `protobuf:"varint,4,opt,name=plan,proto3" json:"plan,omitempty"`
-	Epoch         uint64 `protobuf:"varint,5,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	Plan  uint64 `protobuf:"varint,4,opt,name=plan,proto3" json:"plan,omitempty"`
+	Epoch uint64 `protobuf:"varint,5,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	// The number, from 1, of the element of StoredSettings.tails that follows data; 0: none.
+	Tail          uint32 `protobuf:"varint,6,opt,name=tail,proto3" json:"tail,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1918,6 +1929,13 @@ func (x *Setting) GetPlan() uint64 {
 func (x *Setting) GetEpoch() uint64 {
 	if x != nil {
 		return x.Epoch
+	}
+	return 0
+}
+
+func (x *Setting) GetTail() uint32 {
+	if x != nil {
+		return x.Tail
 	}
 	return 0
 }
@@ -2366,17 +2384,19 @@ const file_netsketch_cluster_v1_cluster_proto_rawDesc = "" +
 	"\x06member\x18\x01 \x01(\tR\x06member\x12\x12\n" +
 	"\x04slot\x18\x02 \x01(\rR\x04slot\x12\x16\n" +
 	"\x06chunks\x18\x03 \x01(\rR\x06chunks\x12\x10\n" +
-	"\x03sum\x18\x04 \x01(\fR\x03sum\"u\n" +
+	"\x03sum\x18\x04 \x01(\fR\x03sum\"\x8b\x01\n" +
 	"\x0eStoredSettings\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\rR\bprotocol\x12\x12\n" +
 	"\x04from\x18\x02 \x01(\tR\x04from\x123\n" +
-	"\x05hosts\x18\x03 \x03(\v2\x1d.netsketch.cluster.v1.SettingR\x05hosts\"o\n" +
+	"\x05hosts\x18\x03 \x03(\v2\x1d.netsketch.cluster.v1.SettingR\x05hosts\x12\x14\n" +
+	"\x05tails\x18\x04 \x03(\fR\x05tails\"\x83\x01\n" +
 	"\aSetting\x12\x12\n" +
 	"\x04host\x18\x01 \x01(\tR\x04host\x12\x12\n" +
 	"\x04role\x18\x02 \x01(\tR\x04role\x12\x12\n" +
 	"\x04data\x18\x03 \x01(\fR\x04data\x12\x12\n" +
 	"\x04plan\x18\x04 \x01(\x04R\x04plan\x12\x14\n" +
-	"\x05epoch\x18\x05 \x01(\x04R\x05epoch\"\xfd\x01\n" +
+	"\x05epoch\x18\x05 \x01(\x04R\x05epoch\x12\x12\n" +
+	"\x04tail\x18\x06 \x01(\rR\x04tail\"\xfd\x01\n" +
 	"\aOutcome\x12\x16\n" +
 	"\x06plugin\x18\x01 \x01(\tR\x06plugin\x12\x12\n" +
 	"\x04plan\x18\x02 \x01(\x04R\x04plan\x12\x14\n" +

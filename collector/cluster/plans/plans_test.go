@@ -3,6 +3,7 @@
 package plans
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -53,7 +54,8 @@ func start(t *testing.T, server, name string, view func() cluster.View) *side {
 		FollowHosts: func(plugin string, plan sdk.Plan) {
 			s.do(func(s *side) {
 				for _, h := range plan.Hosts {
-					s.settings = append(s.settings, fmt.Sprintf("%s %d %s %s %s", plugin, plan.ID, h.Host, h.Role, h.Data))
+					s.settings = append(s.settings, fmt.Sprintf("%s %d %s %s %s%.9s", plugin, plan.ID, h.Host, h.Role, h.Data,
+						h.Tail))
 				}
 			})
 		}})
@@ -213,9 +215,31 @@ func TestSettings(t *testing.T) {
 			t.Errorf("the home takes its own settings: %q", s.settings)
 		}
 	})
+	// Settings of many hosts share their end in what is stored, and again in memory.
+	end := bytes.Repeat([]byte("10.0.0.1 "), 15_000)
+	plan := sdk.Plan{ID: 3}
+	for i := range 10_000 {
+		plan.Hosts = append(plan.Hosts, sdk.HostSetting{Host: fmt.Sprintf("h%d", i), Role: "table", Tail: end,
+			Data: fmt.Appendf(nil, "%d of ", i)})
+	}
+	home.Settings(mine, plan)
+	home.Settings(mine, sdk.Plan{ID: 4, Hosts: []sdk.HostSetting{{Host: "h7", Role: "table", Data: []byte("alone")}}})
+	testkit.Until(t, "the settings of 10,000 hosts", func() bool {
+		other.mu.Lock()
+		defer other.mu.Unlock()
+		n := len(other.settings)
+		return n >= 10_000 && other.settings[n-1] == mine+" 4 h7 table alone" &&
+			other.settings[n-2] == mine+" 3 h9999 table 9999 of 10.0.0.1 "
+	})
+	other.Component.mu.Lock()
+	kept := other.Component.settings[mine].StoredSettings
+	other.Component.mu.Unlock()
+	if size := proto.Size(kept); size > 2*chunkBytes-1024 || len(kept.GetTails()) != 1 {
+		t.Errorf("%d bytes are stored for 10,000 hosts, with %d ends", size, len(kept.GetTails()))
+	}
 	other.takeSettings(mine, []byte("garbage"))
 	other.takeSettings(mine, []byte{0x08, clusterv1.Version + 1}) // field 1: another version
-	if n := other.EntriesFailed(); n != 2 || len(other.Component.settings[mine].GetHosts()) != 2 {
+	if n := other.EntriesFailed(); n != 2 || len(other.Component.settings[mine].GetHosts()) != 10_002 {
 		t.Errorf("%d settings could not be read, want 2; there are %v", n, other.Component.settings[mine])
 	}
 }

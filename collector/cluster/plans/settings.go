@@ -3,8 +3,10 @@
 package plans
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/nats-io/nats.go/jetstream"
 	"google.golang.org/protobuf/proto"
@@ -30,22 +32,46 @@ func (c *Component) Settings(plugin string, plan sdk.Plan) {
 	}
 	c.mu.Lock()
 	next := &clusterv1.StoredSettings{Protocol: clusterv1.Version, From: c.deps.Member}
-	for _, old := range c.settings[plugin].GetHosts() { // a setting for all hosts replaces settings for single hosts
-		replaced := false
-		for _, s := range plan.Hosts {
-			replaced = replaced || s.Role == old.GetRole() && (s.Host == "" || s.Host == old.GetHost())
-		}
-		if !replaced {
-			next.Hosts = append(next.Hosts, old)
+	type hostRole struct{ host, role string }
+	replaced := map[hostRole]bool{}
+	for _, s := range plan.Hosts {
+		replaced[hostRole{s.Host, s.Role}] = true
+	}
+	before := c.settings[plugin]
+	for _, old := range before.GetHosts() { // a setting for all hosts replaces settings for single hosts
+		if !replaced[hostRole{old.GetHost(), old.GetRole()}] && !replaced[hostRole{"", old.GetRole()}] {
+			next.Hosts = append(next.Hosts, &clusterv1.Setting{Host: old.GetHost(), Role: old.GetRole(), Data: old.GetData(),
+				Plan: old.GetPlan(), Epoch: old.GetEpoch(), Tail: addTail(next, tailOf(before.StoredSettings, old))})
 		}
 	}
 	for _, s := range plan.Hosts {
 		next.Hosts = append(next.Hosts, &clusterv1.Setting{Host: s.Host, Role: s.Role, Data: s.Data, Plan: plan.ID,
-			Epoch: plan.FromEpoch})
+			Epoch: plan.FromEpoch, Tail: addTail(next, s.Tail)})
 	}
 	c.settings[plugin] = keptSettings{next, false}
 	c.mu.Unlock()
 	c.signal()
+}
+
+// addTail returns the number of an end in the list of ends, to which it adds new ones.
+func addTail(s *clusterv1.StoredSettings, tail []byte) uint32 {
+	if len(tail) == 0 {
+		return 0
+	}
+	at := slices.IndexFunc(s.GetTails(), func(t []byte) bool { return bytes.Equal(t, tail) })
+	if at < 0 {
+		at = len(s.GetTails())
+		s.Tails = append(s.Tails, tail)
+	}
+	return uint32(at + 1)
+}
+
+// tailOf returns the end of a setting, or nil.
+func tailOf(s *clusterv1.StoredSettings, of *clusterv1.Setting) []byte {
+	if n := of.GetTail(); n > 0 && int(n) <= len(s.GetTails()) {
+		return s.GetTails()[n-1]
+	}
+	return nil
 }
 
 // putSettings writes the settings that are not in the bucket.
@@ -95,8 +121,14 @@ func (c *Component) takeSettings(plugin string, data []byte) {
 	if own {
 		return
 	}
+	var plan sdk.Plan
 	for _, s := range k.GetHosts() {
-		c.deps.FollowHosts(plugin, sdk.Plan{ID: s.GetPlan(), FromEpoch: s.GetEpoch(),
-			Hosts: []sdk.HostSetting{{Host: s.GetHost(), Role: s.GetRole(), Data: s.GetData()}}})
+		if id, from := s.GetPlan(), s.GetEpoch(); plan.ID != id || plan.FromEpoch != from {
+			c.deps.FollowHosts(plugin, plan)
+			plan = sdk.Plan{ID: id, FromEpoch: from}
+		}
+		plan.Hosts = append(plan.Hosts, sdk.HostSetting{Host: s.GetHost(), Role: s.GetRole(), Data: s.GetData(),
+			Tail: tailOf(k, s)})
 	}
+	c.deps.FollowHosts(plugin, plan)
 }

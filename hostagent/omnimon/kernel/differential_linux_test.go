@@ -99,13 +99,19 @@ func encoded(t testing.TB, s *wire.Settings) []byte {
 // newPath returns a data path that is not attached and begins in epoch 100.
 func newPath(t testing.TB, cfg Config, s *wire.Settings) *Path {
 	t.Helper()
+	return newPathAt(t, cfg, s, 100)
+}
+
+// newPathAt is newPath for another epoch.
+func newPathAt(t testing.TB, cfg Config, s *wire.Settings, epoch uint64) *Path {
+	t.Helper()
 	cfg.manual = true
 	p, err := Open(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = p.Close() })
-	p.Advance(100)
+	p.Advance(epoch)
 	p.SetLeases(allLeases(s))
 	if err := p.Apply(encoded(t, s)); err != nil {
 		t.Fatal(err)

@@ -97,7 +97,7 @@ func (p *Path) grant() {
 	if !p.leasing.used {
 		return
 	}
-	until := make([]uint64, len(t.leases))
+	until := make([]uint64, len(t.numbers))
 	for _, l := range p.leasing.leases {
 		n, ok := t.numbers[l.Address]
 		if !ok {
@@ -106,9 +106,25 @@ func (p *Path) grant() {
 		atomic.StoreUint32(&t.leases[n].MaxLength, uint32(l.MaxLength))
 		until[n] = uint64(l.Until)
 	}
-	for n := range t.leases {
+	for n := range until {
 		atomic.StoreUint64(&t.leases[n].Until, until[n])
 	}
+}
+
+// Wanted implements lease.Path.
+func (p *Path) Wanted() (out []lease.Peer) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.tables == nil {
+		return nil
+	}
+	now := uint32(monotonic() >> 30) // the unit of used
+	for n, peer := range p.tables.peers {
+		if used := atomic.LoadUint32(&p.tables.leases[n].Used); used != 0 && now-used <= 1 {
+			out = append(out, peer)
+		}
+	}
+	return out
 }
 
 // mtu returns the length of the longest IP packet that the interface sends.

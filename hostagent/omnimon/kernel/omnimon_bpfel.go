@@ -134,7 +134,7 @@ type omnimonLease struct {
 	_         structs.HostLayout
 	Until     uint64
 	MaxLength uint32
-	Unused    uint32
+	Used      uint32
 }
 
 type omnimonLock struct {
@@ -189,6 +189,7 @@ const (
 	omnimonMapAutomaton    = "automaton"
 	omnimonMapBegun        = "begun"
 	omnimonMapBuckets      = "buckets"
+	omnimonMapClaims       = "claims"
 	omnimonMapControl      = "control"
 	omnimonMapCopies       = "copies"
 	omnimonMapCounters     = "counters"
@@ -230,6 +231,7 @@ const (
 	omnimonVarOwnHost      = "own_host"
 	omnimonVarPageLimit    = "page_limit"
 	omnimonVarPagesPerHost = "pages_per_host"
+	omnimonVarPlaces       = "places"
 	omnimonVarSlotsPerFlow = "slots_per_flow"
 	omnimonVarTailCalls    = "tail_calls"
 )
@@ -288,6 +290,7 @@ type omnimonMapSpecs struct {
 	Automaton    *ebpf.MapSpec `ebpf:"automaton"`
 	Begun        *ebpf.MapSpec `ebpf:"begun"`
 	Buckets      *ebpf.MapSpec `ebpf:"buckets"`
+	Claims       *ebpf.MapSpec `ebpf:"claims"`
 	Control      *ebpf.MapSpec `ebpf:"control"`
 	Copies       *ebpf.MapSpec `ebpf:"copies"`
 	Counters     *ebpf.MapSpec `ebpf:"counters"`
@@ -332,6 +335,7 @@ type omnimonVariableSpecs struct {
 	OwnHost      *ebpf.VariableSpec `ebpf:"own_host"`
 	PageLimit    *ebpf.VariableSpec `ebpf:"page_limit"`
 	PagesPerHost *ebpf.VariableSpec `ebpf:"pages_per_host"`
+	Places       *ebpf.VariableSpec `ebpf:"places"`
 	SlotsPerFlow *ebpf.VariableSpec `ebpf:"slots_per_flow"`
 	TailCalls    *ebpf.VariableSpec `ebpf:"tail_calls"`
 }
@@ -359,6 +363,7 @@ type omnimonMaps struct {
 	Automaton    *ebpf.Map `ebpf:"automaton"`
 	Begun        *ebpf.Map `ebpf:"begun"`
 	Buckets      *ebpf.Map `ebpf:"buckets"`
+	Claims       *ebpf.Map `ebpf:"claims"`
 	Control      *ebpf.Map `ebpf:"control"`
 	Copies       *ebpf.Map `ebpf:"copies"`
 	Counters     *ebpf.Map `ebpf:"counters"`
@@ -386,6 +391,7 @@ func (m *omnimonMaps) Close() error {
 		m.Automaton,
 		m.Begun,
 		m.Buckets,
+		m.Claims,
 		m.Control,
 		m.Copies,
 		m.Counters,
@@ -431,6 +437,7 @@ type omnimonVariables struct {
 	OwnHost      *ebpf.Variable `ebpf:"own_host"`
 	PageLimit    *ebpf.Variable `ebpf:"page_limit"`
 	PagesPerHost *ebpf.Variable `ebpf:"pages_per_host"`
+	Places       *ebpf.Variable `ebpf:"places"`
 	SlotsPerFlow *ebpf.Variable `ebpf:"slots_per_flow"`
 	TailCalls    *ebpf.Variable `ebpf:"tail_calls"`
 }

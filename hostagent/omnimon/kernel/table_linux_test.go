@@ -5,8 +5,13 @@
 package kernel
 
 import (
+	"math/rand/v2"
+	"net/netip"
+	"slices"
 	"testing"
 
+	"github.com/netsketch/netsketch/hostagent/lease"
+	"github.com/netsketch/netsketch/hostagent/omnimon/header"
 	"github.com/netsketch/netsketch/hostagent/omnimon/wire"
 	"github.com/netsketch/netsketch/hostagent/packet"
 )
@@ -64,6 +69,88 @@ func TestFullTable(t *testing.T) {
 			} else if g != nil {
 				g.Release()
 			}
+		}
+	}
+}
+
+// TestManyHosts: with 10,000 hosts, whose directory has fewer places than cells, each packet counts
+// for its source host and index, in any epoch, until the epoch has as many pages as are configured.
+func TestManyHosts(t *testing.T) {
+	needBPF(t)
+	const hosts, pages = 10_000, 1024
+	s := defaults(0)
+	s.Flows, s.IngressSlots, s.Shares, s.Slots = 1<<16, pages*pageSlots, 2*hosts, 1024
+	s.Hosts = nil
+	at := func(host int) netip.Addr { return netip.AddrFrom4([4]byte{10, 1, byte(host >> 8), byte(host)}) }
+	for host := range hosts {
+		s.Hosts = append(s.Hosts, []netip.Addr{at(host)})
+	}
+	layout := header.Layout{EtherType: s.EtherType, Slots: s.SlotsPerFlow}
+	for _, start := range []uint64{100, 3<<30 - 2, 1<<32 - 3} { // epochs whose lower 32 bits are negative, or wrap
+		p := newPathAt(t, Config{}, s, start)
+		var most uint64
+		for _, m := range p.tables.maps {
+			most = max(most, uint64(m.MaxEntries())*uint64(m.ValueSize()))
+		}
+		if limit := uint64(64 << 20); most > limit {
+			t.Errorf("a map of %d bytes, want at most %d", most, limit)
+		}
+		r := rand.New(rand.NewPCG(start, 1))
+		for e := start; e < start+20; e++ {
+			type cell struct{ host, index int }
+			want, dropped := map[cell]int64{}, uint64(0)
+			used := map[cell]bool{} // pages
+			for range 2500 {
+				c := cell{1 + r.IntN(hosts-1), r.IntN(1 << 16)}
+				if r.IntN(2) == 0 {
+					c = cell{1 + c.host%40, c.index % 300} // some have several flows
+				}
+				f := packet.NewFrame(ipFrame(at(c.host), at(0), packet.ProtocolUDP, uint16(c.index), 9, 0, 0, nil))
+				layout.Insert(f, packet.Link{TypeAt: 12, Type: packet.EtherTypeIPv4}, &header.Header{Epoch: uint16(e),
+					HostIndex: uint32(c.index)})
+				run(t, p.tables.ingress, f.Bytes(), tcNext)
+				if page := (cell{c.host, c.index / pageSlots}); used[page] || len(used) < pages {
+					used[page] = true
+					want[c]++
+				} else {
+					dropped++
+				}
+			}
+			p.Advance(e + 1)
+			g, err := p.Seal(e)
+			if err != nil || g == nil {
+				t.Fatalf("epoch %d: %v, %v", e, g, err)
+			}
+			report, err := wire.Open(g.Append(nil))
+			if err != nil {
+				t.Fatal(err)
+			}
+			report.SkipEgress()
+			for host, ok := report.NextHost(); ok; host, ok = report.NextHost() {
+				for row := new(wire.IngressRow); report.NextIngress(row); {
+					var v wire.Values
+					if err := v.Decode(row.Values); err != nil {
+						t.Fatal(err)
+					}
+					c := cell{host, int(row.Index)}
+					if v[wire.Packets] != want[c] {
+						t.Fatalf("epoch %d: %d packets of %+v, want %d", e, v[wire.Packets], c, want[c])
+					}
+					delete(want, c)
+				}
+			}
+			if got := report.Counters[wire.IngressFull]; len(want) > 0 || got != dropped || dropped == 0 {
+				t.Fatalf("epoch %d: %d flows are not in the report; %d packets had no page, want %d", e, len(want), got, dropped)
+			}
+			g.Release()
+		}
+		for host := 1; host < 3000; host += 7 {
+			run(t, p.tables.egress, ipFrame(at(0), at(host), packet.ProtocolUDP, 1, 9, 0, 0, nil), tcNext)
+		}
+		wanted := p.Wanted()
+		slices.SortFunc(wanted, func(a, b lease.Peer) int { return a.Host - b.Host })
+		if len(wanted) != 429 || wanted[0] != (lease.Peer{Host: 1, Address: at(1)}) || wanted[428].Address != at(2997) {
+			t.Errorf("%d addresses are wanted: %v", len(wanted), wanted[:min(len(wanted), 5)])
 		}
 	}
 }

@@ -20,14 +20,16 @@ import (
 	"golang.org/x/sys/unix"
 
 	hostkernel "github.com/netsketch/netsketch/hostagent/kernel"
+	"github.com/netsketch/netsketch/hostagent/lease"
 	"github.com/netsketch/netsketch/hostagent/omnimon/mapping"
 	"github.com/netsketch/netsketch/hostagent/omnimon/wire"
 )
 
 const (
 	pageSlots = 64      // slots of incoming flows in a page
-	maxCells  = 1 << 28 // most cells of the directory
+	maxCells  = 1 << 28 // most places of the directory
 	minHosts  = 64      // least number of hosts that the maps have room for
+	manyHosts = 1024    // with more hosts, the directory has places for the pages in use only
 )
 
 // tables are the maps of one flow table; maps that are arrays are in the memory of this process.
@@ -42,6 +44,7 @@ type tables struct {
 	outgoing         []omnimonFlowSlot
 	leases           []omnimonLease
 	numbers          map[netip.Addr]uint32 // numbers of addresses, which select leases
+	peers            []lease.Peer          // addresses by number
 	hosts            []omnimonAddress      // the map hosts
 	incoming         []omnimonFlowSlot
 	owners           []uint64
@@ -74,10 +77,14 @@ func load(s *wire.Settings, share *mapping.Share, generations int) (*tables, err
 	}
 	n := int(min(share.Len(), uint64(s.Flows)))
 	pages, cells := (s.IngressSlots+pageSlots-1)/pageSlots, (s.Flows+pageSlots-1)/pageSlots
-	if uint64(generations)*uint64(hosts)*uint64(cells) > maxCells {
-		return nil, fmt.Errorf("%d hosts with %d flows in %d generations need %d cells; at most %d: "+
-			"reduce flows or generations",
-			hosts, s.Flows, generations, uint64(generations)*uint64(hosts)*uint64(cells), maxCells)
+	places, claims := hosts*cells, 1
+	if sparse := 8 << bits.Len(uint(pages-1)); hosts > manyHosts && sparse < places {
+		places, claims = sparse, generations*sparse
+	}
+	if uint64(generations)*uint64(places) > maxCells || uint64(hosts)*uint64(cells) >= 1<<32 {
+		return nil, fmt.Errorf("%d hosts with %d flows in %d generations need %d places for %d cells; at most %d for 2^32: "+
+			"reduce flows or generations", hosts, s.Flows, generations, uint64(generations)*uint64(places),
+			uint64(hosts)*uint64(cells), maxCells)
 	}
 	if uint64(generations)*uint64(pages)*pageSlots > 1<<31 {
 		return nil, fmt.Errorf("ingressSlots: %d in %d generations: at most 2^31 in all", s.IngressSlots, generations)
@@ -85,7 +92,8 @@ func load(s *wire.Settings, share *mapping.Share, generations int) (*tables, err
 	for name, size := range map[string]int{
 		omnimonMapBuckets: bucketsFor(s.Flows), omnimonMapEntries: s.Flows,
 		omnimonMapOutgoing: generations * s.Flows,
-		omnimonMapIncoming: generations * pages * pageSlots, omnimonMapDirectory: generations * hosts * cells,
+		omnimonMapIncoming: generations * pages * pageSlots, omnimonMapDirectory: generations * places,
+		omnimonMapClaims: claims,
 		omnimonMapOwners: generations * pages,
 		omnimonMapHosts:  placesFor(max(4*hosts, 2*addresses)), omnimonMapLeases: max(4*hosts, 2*addresses),
 		omnimonMapFreeIndexes: s.Flows, omnimonMapFreeMappings: n, omnimonMapShared: 2 * n, omnimonMapMappings: n,
@@ -109,7 +117,7 @@ func load(s *wire.Settings, share *mapping.Share, generations int) (*tables, err
 		"slots_per_flow": uint32(s.SlotsPerFlow), "extremes": uint32(len(s.Extremes)), "fields": fields,
 		"minima": minima, "flow_limit": uint32(s.Flows), "mapping_limit": uint32(n),
 		"page_limit": uint32(pages), "pages_per_host": uint32(cells),
-		"host_limit": uint32(hosts), "generations": uint32(generations),
+		"host_limit": uint32(hosts), "places": uint32(places), "generations": uint32(generations),
 	}); err != nil {
 		return nil, err
 	}
@@ -206,7 +214,7 @@ func (t *tables) open(generations, hosts int) error {
 	t.generations, t.maxHosts = uint64(generations), hosts
 	t.flows = uint64(t.maps[omnimonMapEntries].MaxEntries())
 	t.pages = uint64(t.maps[omnimonMapOwners].MaxEntries()) / t.generations
-	t.cells = t.maps[omnimonMapDirectory].MaxEntries() / uint32(generations) / uint32(hosts)
+	t.cells = uint32((t.flows + pageSlots - 1) / pageSlots)
 	control, err := hostkernel.View[omnimonControlBlock](&t.memory, t.maps[omnimonMapControl], omnimonMapControl)
 	if err != nil {
 		return err
@@ -298,6 +306,7 @@ func (t *tables) setHosts(hosts [][]netip.Addr) error {
 			if !ok {
 				n = uint32(len(t.numbers))
 				t.numbers[ip] = n
+				t.peers = append(t.peers, lease.Peer{Host: host, Address: ip})
 			}
 			if err := t.setHost(ip, uint32(host), n); err != nil {
 				return err
@@ -339,12 +348,17 @@ func (t *tables) readHosts() error {
 		var b [16]byte
 		binary.LittleEndian.PutUint64(b[:], a.Bytes[0])
 		binary.LittleEndian.PutUint64(b[8:], a.Bytes[1])
+		ip := netip.AddrFrom16(b)
 		switch a.Kind {
 		case kindIPv4:
-			t.numbers[netip.AddrFrom4([4]byte(b[:4]))] = a.Number
+			ip = netip.AddrFrom4([4]byte(b[:4]))
 		case kindIPv6:
-			t.numbers[netip.AddrFrom16(b)] = a.Number
+		default:
+			continue
 		}
+		t.numbers[ip] = a.Number
+		t.peers = append(t.peers, make([]lease.Peer, max(0, int(a.Number)+1-len(t.peers)))...)
+		t.peers[a.Number] = lease.Peer{Host: int(a.Host), Address: ip}
 	}
 	return nil
 }

@@ -90,7 +90,12 @@ type Extreme struct {
 }
 
 // Settings configure the role OmniMon at one host.
+//
+// Host comes first and Hosts last in their encoding, so that settings of all hosts have one end,
+// and settings that differ in little else end with the same addresses.
 type Settings struct {
+	// Host is the number of this host: an index into Hosts, and the number of its share.
+	Host int `json:"host"`
 	// Carrier is how packets carry the header; empty: CarrierShim.
 	Carrier Carrier `json:"carrier,omitempty"`
 	// EtherType of the header with CarrierShim.
@@ -106,10 +111,6 @@ type Settings struct {
 	Seed uint64 `json:"seed,omitempty"`
 	// Shares is the count of shares that the mappings are divided into, at least one per host.
 	Shares int `json:"shares"`
-	// Host is the number of this host: an index into Hosts, and the number of its share.
-	Host int `json:"host"`
-	// Hosts are the addresses of all hosts with an agent, by number. A number stays with its host.
-	Hosts [][]netip.Addr `json:"hosts"`
 	// Flows is the size of every host's flow table. A host index is below it.
 	Flows int `json:"flows"`
 	// IngressSlots bounds the slots of incoming flows per epoch.
@@ -128,6 +129,8 @@ type Settings struct {
 	QueryTuples int `json:"queryTuples,omitempty"`
 	// FlowletGap is the longest time between two packets of a flowlet.
 	FlowletGap time.Duration `json:"flowletGap,omitempty"`
+	// Hosts are the addresses of all hosts with an agent, by number. A number stays with its host.
+	Hosts [][]netip.Addr `json:"hosts"`
 }
 
 // DefaultQueryTuples is the default of Settings.QueryTuples.

@@ -118,9 +118,28 @@ type Epoch struct {
 // Analyzer analyzes epochs one after the other. It keeps memory between epochs.
 type Analyzer struct {
 	net       Network
-	refs      [][]atomic.Uint64 // row at the destination, plus one, by source host and host index
+	refs      [][]atomic.Pointer[refPage] // by source host and host index
 	workers   []worker
 	distances []int32 // distances of switches from hosts, with Search
+}
+
+// refPage has references for host indexes that follow one another: where the row of a flow is at
+// its destination, plus one. Pages are allocated as flows appear.
+type refPage [256]atomic.Uint64
+
+// ref returns the reference for a flow. Without a page it allocates one, or returns nil.
+func (a *Analyzer) ref(source int, index uint32, allocate bool) *atomic.Uint64 {
+	at := &a.refs[source][index/uint32(len(refPage{}))]
+	p := at.Load()
+	if p == nil {
+		if !allocate {
+			return nil
+		}
+		if p = new(refPage); !at.CompareAndSwap(nil, p) {
+			p = at.Load()
+		}
+	}
+	return &p[index%uint32(len(p))]
 }
 
 // worker is one goroutine's share of the work.
@@ -152,9 +171,9 @@ func New(net Network) (*Analyzer, error) {
 			len(net.Downlinks), len(net.SwitchOf), net.Hosts, net.Hosts, net.Arrays)
 	}
 	a := &Analyzer{net: net, workers: make([]worker, runtime.GOMAXPROCS(0))}
-	a.refs = make([][]atomic.Uint64, net.Hosts)
+	a.refs = make([][]atomic.Pointer[refPage], net.Hosts)
 	for i := range a.refs {
-		a.refs[i] = make([]atomic.Uint64, net.Flows)
+		a.refs[i] = make([]atomic.Pointer[refPage], (net.Flows+len(refPage{})-1)/len(refPage{}))
 	}
 	if net.Search != nil {
 		a.distances = distancesOf(&net)
@@ -328,7 +347,13 @@ func (r *Result) read(e *Epoch) (again bool) {
 		})
 	}
 	clear(r.strangers)
-	a.parallel(len(a.refs), func(_ *worker, host int) { clear(a.refs[host]) })
+	a.parallel(len(a.refs), func(_ *worker, host int) {
+		for i := range a.refs[host] {
+			if p := a.refs[host][i].Load(); p != nil {
+				clear(p[:])
+			}
+		}
+	})
 	each(func(w *worker, host int) error { return a.index(host, r.reports[host], e.Number, w) })
 	if invalid.Load() {
 		return true
@@ -409,15 +434,14 @@ func (a *Analyzer) index(host int, data []byte, epoch uint64, w *worker) error {
 		if source >= a.net.Hosts {
 			return fmt.Errorf("packets from host number %d; the network has %d hosts, from number 0 on", source, a.net.Hosts)
 		}
-		refs := a.refs[source]
 		for rep.NextIngress(&row) {
-			if int(row.Index) >= len(refs) {
-				return fmt.Errorf("host index %d in a table of %d flows", row.Index, len(refs))
+			if int(row.Index) >= a.net.Flows {
+				return fmt.Errorf("host index %d in a table of %d flows", row.Index, a.net.Flows)
 			}
 			if down := a.net.Downlinks[host]; down >= 0 {
 				w.received[down] += packets(row.Values)
 			}
-			if ref := &refs[row.Index]; ref.CompareAndSwap(0, uint64(host)<<offsetBits|uint64(row.At+1)) {
+			if ref := a.ref(source, row.Index, true); ref.CompareAndSwap(0, uint64(host)<<offsetBits|uint64(row.At+1)) {
 				w.arrived[source]++
 			} else {
 				ref.Store(twice)
@@ -526,9 +550,11 @@ func (r *Result) route(host, row int, k *flow.Key) (destination int, path *Path)
 // arrived returns the values of a flow at its destination, nil if nothing arrived. own is false if
 // the values belong to another flow.
 func (a *Analyzer) arrived(reports [][]byte, host int, row *wire.EgressRow, destination int) (values []byte, own bool) {
-	refs, ref := a.refs[host], uint64(0)
-	if int(row.Index) < len(refs) {
-		ref = refs[row.Index].Load()
+	ref := uint64(0)
+	if int(row.Index) < a.net.Flows {
+		if at := a.ref(host, row.Index, false); at != nil {
+			ref = at.Load()
+		}
 	}
 	switch {
 	case ref == twice:

@@ -27,7 +27,8 @@ type network struct {
 
 	hosts     []string // hosts by number
 	addresses map[netip.Addr]address
-	trees     []atomic.Pointer[tree] // trees by source host, then by address
+	// trees are the trees that were used last, by source host and address modulo their count.
+	trees []atomic.Pointer[tree]
 	// search: another controller owns the routes of a switch that measures.
 	search bool
 }
@@ -84,16 +85,20 @@ func newNetwork(model *sdk.Network, found map[string]*counts, hosts []string) *n
 	for i := range n.switches {
 		n.switches[i].assignArrays(n)
 	}
+	numbers := map[string]int{}
+	for i, name := range hosts {
+		numbers[name] = i
+	}
 	for _, h := range model.Hosts {
-		number := slices.Index(hosts, h.Name)
-		if number < 0 {
+		number, ok := numbers[h.Name]
+		if !ok {
 			continue
 		}
 		for _, a := range agentAddresses(&h) {
 			n.addresses[a] = address{int32(number), int32(len(n.addresses))}
 		}
 	}
-	n.trees = make([]atomic.Pointer[tree], len(hosts)*len(n.addresses))
+	n.trees = make([]atomic.Pointer[tree], min(len(hosts)*len(n.addresses), maxTrees))
 	return n
 }
 
@@ -197,8 +202,15 @@ func (n *network) model(singlePath bool) analysis.Network {
 // by the installed routes.
 func (n *network) searchModel(singlePath bool) *analysis.Search {
 	s := &analysis.Search{Ends: n.ends, Next: n.next, SinglePath: singlePath}
+	numbers := map[string]int32{}
+	for i, name := range n.hosts {
+		numbers[name] = int32(i)
+	}
 	for _, l := range n.links {
-		array, host := int32(analysis.None), int32(slices.Index(n.hosts, l.to.Node))
+		array, host := int32(analysis.None), int32(-1)
+		if number, ok := numbers[l.to.Node]; ok {
+			host = number
+		}
 		if number, ok := n.byName[l.to.Node]; ok {
 			host = -1
 			if w := &n.switches[number]; w.counts != nil {
@@ -242,6 +254,7 @@ func (n *network) next(at int32, k *flow.Key, links []int32) []int32 {
 
 // tree is the paths from a host to an address. Inner nodes are switches with several next hops.
 type tree struct {
+	pair int // of source host and address, of a whole tree
 	seed uint32
 	next []*tree // trees of the members; empty: a leaf
 	path *analysis.Path
@@ -249,9 +262,11 @@ type tree struct {
 
 // maxPaths bounds the paths of one tree, maxHops the switches of a path: a route that loops has
 // none.
+// maxTrees bounds the trees that are kept.
 const (
 	maxPaths = 4096
 	maxHops  = 64
+	maxTrees = 1 << 20
 )
 
 // route implements analysis.Network.Route.
@@ -267,10 +282,12 @@ func (n *network) route(source int, k *flow.Key) (destination int, path *analysi
 		}
 		return destination, &analysis.Path{From: first, Last: last}
 	}
-	at := &n.trees[source*len(n.addresses)+int(to.number)]
+	pair := source*len(n.addresses) + int(to.number)
+	at := &n.trees[pair%len(n.trees)]
 	t := at.Load()
-	if t == nil {
+	if t == nil || t.pair != pair {
 		t = n.paths(source, k.DstAddr(), to.host)
+		t.pair = pair
 		at.Store(t)
 	}
 	if len(t.next) > 0 {

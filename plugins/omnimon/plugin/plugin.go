@@ -155,9 +155,8 @@ func (p *Plugin) Configure(_ context.Context, config sdk.Config, model sdk.Netwo
 // may arrive: the epoch of the change and the epochs that are not yet analyzed.
 const unsettledEpochs = 4
 
-// maxHosts bounds the hosts. The settings of each host have the addresses of all hosts, which they
-// share in a message.
-const maxHosts = 1024
+// maxHosts bounds the hosts. Each host has the addresses of all hosts in its memory.
+const maxHosts = 1 << 14
 
 func newSetup(c *Configuration, model *sdk.Network, state *saved, epochLength time.Duration) (*setup, error) {
 	s := &setup{config: *c, slots: c.Slots, numbers: map[string]int{}}
@@ -192,7 +191,10 @@ func newSetup(c *Configuration, model *sdk.Network, state *saved, epochLength ti
 	if len(found) == 0 && len(model.Devices) > 0 {
 		s.missing("", countsNeed.String(), "no results")
 	}
-	agents := 0
+	agents, number := 0, map[string]int{}
+	for i, name := range state.Hosts {
+		number[name] = i
+	}
 	for i := range model.Hosts {
 		h := &model.Hosts[i]
 		switch {
@@ -200,7 +202,7 @@ func newSetup(c *Configuration, model *sdk.Network, state *saved, epochLength ti
 		case len(agentAddresses(h)) == 0:
 			s.missing(h.Name, "address", "not measured: the host has prefixes only")
 		default:
-			s.numbers[h.Name] = slices.Index(state.Hosts, h.Name)
+			s.numbers[h.Name] = number[h.Name]
 			agents++
 		}
 	}
@@ -285,10 +287,10 @@ func (s *setup) hostSettings(queries []*running) (out []sdk.HostSetting, err err
 	if err != nil {
 		return nil, err
 	}
-	head, tail, _ := bytes.Cut(data, []byte(`"host":-1,`))
+	tail := bytes.TrimPrefix(data, []byte(`{"host":-1`))
 	for _, name := range slices.Sorted(maps.Keys(s.numbers)) {
-		out = append(out, sdk.HostSetting{Host: name, Role: wire.Role,
-			Data: slices.Concat(head, fmt.Appendf(nil, `"host":%d,`, s.numbers[name]), tail)})
+		out = append(out, sdk.HostSetting{Host: name, Role: wire.Role, Tail: tail,
+			Data: fmt.Appendf(nil, `{"host":%d`, s.numbers[name])})
 	}
 	return out, nil
 }

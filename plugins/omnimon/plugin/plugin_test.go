@@ -6,10 +6,13 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"google.golang.org/protobuf/proto"
 
 	"github.com/netsketch/netsketch/hostagent/omnimon/query"
 	"github.com/netsketch/netsketch/hostagent/omnimon/wire"
@@ -34,9 +37,9 @@ func TestExact(t *testing.T) {
 			h := start(t, allRows)
 			s := newSim(t, 5, 0, nil)
 			s.drop = tt.drop(s)
-			indexes := [4]uint32{}
+			indexes := make([]uint32, 4)
 			for range 500 {
-				s.add(&indexes)
+				s.add(indexes)
 			}
 			first := h.Analyze(s.epoch(numbersOf(t, h.Settings())))
 			out := settle(t, h, 5)
@@ -316,9 +319,9 @@ func TestLinkFlows(t *testing.T) {
 			h := start(t, allRows)
 			s := newSim(t, 5, 0, nil)
 			s.drop = tt.drop(s)
-			indexes := [4]uint32{}
+			indexes := make([]uint32, 4)
 			for range 300 {
-				s.add(&indexes)
+				s.add(indexes)
 			}
 			e := s.epoch(numbersOf(t, h.Settings()))
 			if tt.change != nil {
@@ -330,8 +333,7 @@ func TestLinkFlows(t *testing.T) {
 	}
 }
 
-// TestTooManyHosts: a network with more hosts than the settings of a host can list is refused, with
-// the way out.
+// TestTooManyHosts: a network with more hosts than the plugin numbers is refused, with the way out.
 func TestTooManyHosts(t *testing.T) {
 	network := sdk.Network{}
 	for n := range maxHosts + 1 {
@@ -339,12 +341,61 @@ func TestTooManyHosts(t *testing.T) {
 			Addresses: []string{fmt.Sprintf("10.0.%d.%d", n>>8, n&255)}})
 	}
 	_, err := New().Configure(t.Context(), sdk.Config{EpochLength: time.Second}, network)
-	if err == nil || !strings.Contains(err.Error(), "at most 1024 are possible") {
+	if err == nil || !strings.Contains(err.Error(), "at most 16384 are possible") {
 		t.Errorf("error %v", err)
 	}
 	network.Hosts = network.Hosts[:maxHosts]
 	if _, err = New().Configure(t.Context(), sdk.Config{EpochLength: time.Second}, network); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestTenThousandHosts: the settings of 10,000 hosts share one table of addresses in memory and in
+// messages, and the values of their flows and losses are what happened.
+func TestTenThousandHosts(t *testing.T) {
+	l := largeLayout(0, 100, 100, 128)
+	memory := func() uint64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	network := simNetworkOf(l)
+	before, began := memory(), time.Now()
+	h := sdktest.Start(t, New(), sdktest.Options{Network: network, Timeout: 5 * time.Minute, Config: `{"shares": 20000,
+		"limits": {"flows": 100000, "hops": 100000, "losses": 100000, "link-flows": 204000}}`})
+	took, settings := time.Since(began), h.Settings()
+	after := memory()
+	numbers := numbersOf(t, settings)
+	if slices.Sort(numbers); len(numbers) != 10_000 || numbers[0] != 0 || numbers[9999] != 9999 {
+		t.Errorf("%d numbers, from %d to %d", len(numbers), numbers[0], numbers[9999])
+	}
+	numbers = numbersOf(t, settings)
+	size, table := proto.Size(settings.Plan.Proto()), len(settings.Plan.Hosts[1].Tail)
+	t.Logf("%d hosts configured in %v: %d KiB, plan of %d KiB with a table of %d KiB", len(numbers), took,
+		(int(after)-int(before))>>10, size>>10, table>>10)
+	if size > 1<<20 || after > before+64<<20 {
+		t.Errorf("a plan of %d bytes, %d bytes of memory", size, int(after)-int(before))
+	}
+	s := newSimOf(t, l, 5, 0, nil)
+	s.drop = func(e string) bool {
+		return strings.HasSuffix(e, "~h4242") && s.random.IntN(3) == 0 || e == "leaf33" && s.random.IntN(40) == 0
+	}
+	indexes := make([]uint32, l.hosts())
+	for range 30_000 {
+		s.add(indexes)
+	}
+	epoch := s.epoch(numbers)
+	began = time.Now()
+	first := h.Analyze(epoch)
+	t.Logf("%d flows analyzed in %v", len(s.flows), time.Since(began))
+	var out *sdk.Results
+	for n := range uint64(settleEpochs) {
+		out = h.Analyze(newSimOf(t, l, 6+n, 10, never).epoch(numbers))
+	}
+	compare(t, s, first, out)
+	if len(s.lost) != 2 {
+		t.Errorf("losses at %v", s.lost)
 	}
 }
 
@@ -878,7 +929,7 @@ func TestState(t *testing.T) {
 // queriesOf returns what hosts run after a plan.
 func queriesOf(t *testing.T, hosts []sdk.HostSetting) []wire.Query {
 	t.Helper()
-	settings, err := wire.ParseSettings(hosts[0].Data)
+	settings, err := wire.ParseSettings(hosts[0].Whole())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -1206,7 +1257,7 @@ func TestConfiguration(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if hosts, err := wire.ParseSettings(first.Plan.Hosts[0].Data); err != nil || hosts.UDPIdleEpochs != 30 ||
+	if hosts, err := wire.ParseSettings(first.Plan.Hosts[0].Whole()); err != nil || hosts.UDPIdleEpochs != 30 ||
 		hosts.IdleEpochs != 900 {
 		t.Errorf("settings %+v, %v", hosts, err)
 	}

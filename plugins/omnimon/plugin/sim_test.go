@@ -27,12 +27,19 @@ const (
 )
 
 // simLayout is the layout of a switch's register: words of a slot, first counters of ports, cells.
-type simLayout struct{ differences, words, arrived, departed, cells int }
-
-func layoutOf(differences int) simLayout {
-	words := simWords + differences
-	return simLayout{differences, words, simSlots * words, simSlots*words + simPorts, simSlots*words + 2*simPorts}
+type simLayout struct {
+	differences, words, arrived, departed, cells int
+	leaves, perLeaf                              int // leaves, and hosts of each
 }
+
+func layoutOf(differences int) simLayout { return largeLayout(differences, 2, 2, simPorts) }
+
+func largeLayout(differences, leaves, perLeaf, ports int) simLayout {
+	words := simWords + differences
+	return simLayout{differences, words, simSlots * words, simSlots*words + ports, simSlots*words + 2*ports, leaves, perLeaf}
+}
+
+func (l simLayout) hosts() int { return l.leaves * l.perLeaf }
 
 func simNetwork() sdk.Network { return simNetworkOf(layoutOf(0)) }
 
@@ -42,10 +49,13 @@ func simNetworkOf(l simLayout) sdk.Network {
 			"slots_per_flow": "2", "differences": fmt.Sprint(l.differences), "words": fmt.Sprint(l.words), "units": "2",
 			"filters": "ingress.omnimon.unit%.filter", "queue_units": "1",
 			"queue_filters": "egress.omnimon.unit%.filter", "arrived": fmt.Sprint(l.arrived),
-			"departed": fmt.Sprint(l.departed), "ports": fmt.Sprint(simPorts)}}}
+			"departed": fmt.Sprint(l.departed), "ports": fmt.Sprint(l.departed - l.arrived)}}}
 	uncounted := sdk.Object{Name: "uncounted", Cells: 256, Width: 32, Banks: 4,
 		Annotations: sdk.Annotations{annotation: {"part": "uncounted", "no_header": "128", "bad_slot": "129"}}}
 	n := sdktest.LeafSpine("omnimon", simAddress)
+	if l.hosts() > 4 {
+		n = largeNetwork(l)
+	}
 	for i := range n.Devices {
 		n.Devices[i].Objects = []sdk.Object{counts, uncounted}
 		n.Devices[i].Forwarding.Seed = simSeed(i)
@@ -53,10 +63,50 @@ func simNetworkOf(l simLayout) sdk.Network {
 	return n
 }
 
+// largeNetwork has the leaves and hosts of a layout, and two spines.
+func largeNetwork(l simLayout) (n sdk.Network) {
+	for i := range l.leaves + 2 {
+		d := sdk.Device{Name: fmt.Sprintf("leaf%d", i+1), Program: "omnimon"}
+		f := &sdk.Forwarding{Groups: []sdk.PortGroup{{Ports: []uint32{1, 2}}}}
+		for p := range uint32(max(l.leaves, 2+l.perLeaf)) {
+			d.Ports = append(d.Ports, sdk.Port{Number: p + 1})
+			f.Groups = append(f.Groups, sdk.PortGroup{Ports: []uint32{p + 1}})
+		}
+		if i < l.leaves {
+			f.Routes = append(f.Routes, sdk.Route{Prefix: "0.0.0.0/0"})
+		} else {
+			d.Name = fmt.Sprintf("spine%d", i-l.leaves+1)
+		}
+		for h := range l.hosts() {
+			prefix := netip.PrefixFrom(simAddress(h), 32).String()
+			if i >= l.leaves {
+				f.Routes = append(f.Routes, sdk.Route{Prefix: prefix, Group: 1 + h/l.perLeaf})
+			} else if i == h/l.perLeaf {
+				f.Routes = append(f.Routes, sdk.Route{Prefix: prefix, Group: 3 + h%l.perLeaf})
+			}
+		}
+		d.Forwarding = f
+		n.Devices = append(n.Devices, d)
+	}
+	for h := range l.hosts() {
+		name := fmt.Sprintf("h%d", h+1)
+		n.Hosts = append(n.Hosts, sdk.Host{Name: name, Addresses: []string{simAddress(h).String()}, Agent: true})
+		n.Links = append(n.Links, sdk.Link{A: sdk.Endpoint{Node: name},
+			B: sdk.Endpoint{Node: fmt.Sprintf("leaf%d", h/l.perLeaf+1), Port: uint32(3 + h%l.perLeaf)}})
+	}
+	for i := range 2 * l.leaves {
+		n.Links = append(n.Links, sdk.Link{A: sdk.Endpoint{Node: fmt.Sprintf("leaf%d", i/2+1), Port: uint32(i%2 + 1)},
+			B: sdk.Endpoint{Node: fmt.Sprintf("spine%d", i%2+1), Port: uint32(i/2 + 1)}})
+	}
+	return n
+}
+
 // simSeed is the seed of a switch's choice between paths.
 func simSeed(device int) uint32 { return uint32(2*device + 12345) }
 
-func simAddress(h int) netip.Addr { return netip.AddrFrom4([4]byte{10, 0, 0, byte(h + 1)}) }
+func simAddress(h int) netip.Addr {
+	return netip.AddrFrom4([4]byte{10, 0, byte((h + 1) >> 8), byte(h + 1)})
+}
 
 // sim is one epoch of traffic.
 type sim struct {
@@ -101,23 +151,27 @@ func newSim(t *testing.T, number uint64, flows int, drop func(element string) bo
 func newSimOf(t *testing.T, l simLayout, number uint64, flows int, drop func(element string) bool) *sim {
 	s := &sim{t: t, layout: l, random: rand.New(rand.NewPCG(number, 3)), number: number, cells: map[string][]uint32{},
 		drop: drop, lost: map[string]int64{}, waits: rand.New(rand.NewPCG(number, 4))}
-	for _, name := range []string{"leaf1", "leaf2", "spine1", "spine2"} {
-		s.cells[name] = make([]uint32, l.cells)
+	for i := range l.leaves {
+		s.cells[fmt.Sprintf("leaf%d", i+1)] = make([]uint32, l.cells)
 	}
-	indexes := [4]uint32{}
+	for i := range 2 {
+		s.cells[fmt.Sprintf("spine%d", i+1)] = make([]uint32, l.cells)
+	}
+	indexes := make([]uint32, l.hosts())
 	for range flows {
-		s.add(&indexes)
+		s.add(indexes)
 	}
 	return s
 }
 
 // add sends the packets of a new flow.
-func (s *sim) add(indexes *[4]uint32) {
+func (s *sim) add(indexes []uint32) {
 	r := s.random
-	f := &simFlow{from: r.IntN(4), lost: map[string]int64{}}
-	f.to = (f.from + 1 + r.IntN(3)) % 4
+	hosts, each := s.layout.hosts(), s.layout.perLeaf
+	f := &simFlow{from: r.IntN(hosts), lost: map[string]int64{}}
+	f.to = (f.from + 1 + r.IntN(hosts-1)) % hosts
 	var err error
-	f.key, err = flow.New(simAddress(f.from), simAddress(f.to), 6, uint16(10_000+len(s.flows)), 80)
+	f.key, err = flow.New(simAddress(f.from), simAddress(f.to), 6, uint16(10_000+len(s.flows)%50_000), 80)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -125,17 +179,17 @@ func (s *sim) add(indexes *[4]uint32) {
 	indexes[f.from]++
 	f.slots[0] = uint16(r.IntN(simSlots - 1))
 	f.slots[1] = f.slots[0] + 1 + uint16(r.IntN(simSlots-1-int(f.slots[0])))
-	leaf := func(h int) string { return fmt.Sprintf("leaf%d", h/2+1) }
+	leaf := func(h int) string { return fmt.Sprintf("leaf%d", h/each+1) }
 	type hop struct {
 		name    string
 		in, out uint32
 	}
-	path := []hop{{leaf(f.from), uint32(3 + f.from%2), uint32(3 + f.to%2)}}
+	path := []hop{{leaf(f.from), uint32(3 + f.from%each), uint32(3 + f.to%each)}}
 	if leaf(f.from) != leaf(f.to) {
-		up := rowhash.Mix(rowhash.Key(f.key.AppendBinary(nil)), simSeed(f.from/2))%2 + 1
+		up := rowhash.Mix(rowhash.Key(f.key.AppendBinary(nil)), simSeed(f.from/each))%2 + 1
 		path[0].out = up
-		path = append(path, hop{fmt.Sprintf("spine%d", up), uint32(f.from/2 + 1), uint32(f.to/2 + 1)},
-			hop{leaf(f.to), up, uint32(3 + f.to%2)})
+		path = append(path, hop{fmt.Sprintf("spine%d", up), uint32(f.from/each + 1), uint32(f.to/each + 1)},
+			hop{leaf(f.to), up, uint32(3 + f.to%each)})
 	}
 	previous := fmt.Sprintf("h%d", f.from+1)
 	for _, h := range path {
@@ -266,7 +320,14 @@ func (s *sim) epoch(numbers []int) *sdk.Epoch {
 		e.Put(name, sdk.CellsOf("uncounted", make([]uint32, 256)))
 	}
 	slices.Sort(e.Expected)
-	for h := range 4 {
+	flows := s.flows
+	by := map[int][]*simFlow{} // flows of each host
+	for _, f := range flows {
+		by[f.from], by[f.to] = append(by[f.from], f), append(by[f.to], f)
+	}
+	defer func() { s.flows = flows }()
+	for h := range s.layout.hosts() {
+		s.flows = by[h]
 		e.ExpectedHosts = append(e.ExpectedHosts, fmt.Sprintf("h%d", h+1))
 		e.Hosts = append(e.Hosts, sdk.HostReport{Host: e.ExpectedHosts[h], Role: wire.Role,
 			Data: s.report(h, numbers[h], numbers)})
@@ -277,11 +338,19 @@ func (s *sim) epoch(numbers []int) *sdk.Epoch {
 // numbersOf reads the numbers of hosts from their settings.
 func numbersOf(t *testing.T, s sdk.Settings) []int {
 	t.Helper()
-	numbers := make([]int, 4)
-	for _, h := range s.Plan.Hosts {
-		settings, err := wire.ParseSettings(h.Data)
-		if err != nil {
+	numbers := make([]int, len(s.Plan.Hosts))
+	for n, h := range s.Plan.Hosts {
+		var settings wire.Settings
+		if _, err := fmt.Sscanf(string(h.Data), `{"host":%d`, &settings.Host); err != nil {
 			t.Fatal(err)
+		}
+		if n < 4 { // of many hosts, the others have the same end
+			whole, err := wire.ParseSettings(h.Whole())
+			if err != nil || whole.Host != settings.Host {
+				t.Fatalf("%v, host %d, want %d", err, whole.Host, settings.Host)
+			}
+		} else if !sdk.SameTail(h.Tail, s.Plan.Hosts[n-1].Tail) {
+			t.Fatalf("the settings of %s have an end of their own", h.Host)
 		}
 		var i int
 		if _, err := fmt.Sscanf(h.Host, "h%d", &i); err != nil {

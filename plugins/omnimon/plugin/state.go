@@ -34,12 +34,20 @@ func (s saved) number(c *Configuration, model *sdk.Network) saved {
 		}
 	}
 	out := saved{Shares: cmp.Or(c.Shares, s.Shares), Hosts: slices.Clone(s.Hosts)}
+	numbered := map[string]bool{}
+	for _, name := range out.Hosts {
+		numbered[name] = true
+	}
+	free := 0 // no host before it has left
 	for _, h := range model.Hosts {
-		if !agents[h.Name] || slices.Contains(out.Hosts, h.Name) {
+		if !agents[h.Name] || numbered[h.Name] {
 			continue
 		}
-		if free := slices.IndexFunc(out.Hosts, func(name string) bool { return !agents[name] }); free >= 0 &&
-			len(out.Hosts) >= max(out.Shares, 1) {
+		numbered[h.Name] = true
+		for free < len(out.Hosts) && agents[out.Hosts[free]] {
+			free++
+		}
+		if free < len(out.Hosts) && len(out.Hosts) >= max(out.Shares, 1) {
 			out.Hosts[free] = h.Name // replaces a host that has left
 			continue
 		}
@@ -89,10 +97,12 @@ func (p *Plugin) RestoreState(state sdk.State) error {
 	if err := json.Unmarshal(state.Data, &s); err != nil {
 		return err
 	}
-	for i, h := range s.Hosts {
-		if slices.Index(s.Hosts, h) < i {
+	numbers := map[string]bool{}
+	for _, h := range s.Hosts {
+		if numbers[h] {
 			return fmt.Errorf("host %q has two numbers", h)
 		}
+		numbers[h] = true
 	}
 	if err := cmp.Or(s.Alerts.Check(), s.check()); err != nil {
 		return err

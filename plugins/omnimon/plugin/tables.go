@@ -661,8 +661,9 @@ func (r *run) linkTable() (*table.Table, error) {
 	packets, bytes, load := b.Uint("state/packets"), b.Uint("state/bytes"), b.Text("state/packets-quality")
 	low, high, quality := lostBounds(b)
 	problem := b.Text("state/problem")
+	all := r.reason()
 	for i := range r.network.links {
-		l, of, reason := &r.network.links[i], &r.traffic.links[i], r.reason()
+		l, of, reason := &r.network.links[i], &r.traffic.links[i], all
 		if r.result != nil {
 			reason = r.linkReason(i)
 		}

@@ -31,6 +31,7 @@ enum {
 	WINDOW = 4,    // a packet's epoch may differ from the current epoch by at most this
 	PAGE = 64,     // slots of incoming flows in a page
 	CELLS = 8,     // cells of a bucket
+	CLAIMS = 32,   // places of the directory that may hold a cell, if it has fewer places than cells
 	CHOICES = 8,   // buckets that may hold a flow
 	FIRST = 4096,  // buckets that can be a flow's first choice
 	ADDRESSES = 64, // places of map hosts that may hold an address
@@ -118,6 +119,7 @@ volatile const u32 mapping_limit;  // mappings that flows may have
 volatile const u32 page_limit;     // pages of incoming flows in an epoch
 volatile const u32 pages_per_host; // pages of a host in the directory
 volatile const u32 host_limit;
+volatile const u32 places; // places of the directory in a generation: one for each cell, or fewer
 volatile const u32 generations;    // epochs that the arrays hold, a power of two
 
 // bucket is half a cache line of cells that find flows. A free cell is 0. Any other cell has the
@@ -179,7 +181,7 @@ struct address {
 struct lease {
 	u64 until;      // end of the lease, in nanoseconds of CLOCK_MONOTONIC
 	u32 max_length; // length of the longest IP packet with its carrier
-	u32 unused;
+	u32 used;       // time of the last packet to the address, in units of 2^30 nanoseconds
 };
 
 // began is a flow that got an entry since the agent last read the map.
@@ -248,9 +250,12 @@ SHARED_ARRAY(outgoing, struct flow_slot);
 // incoming holds the slots of incoming flows, by generation, page and position within the page,
 // which is the index modulo the size of a page.
 SHARED_ARRAY(incoming, struct flow_slot);
-// directory holds, by generation, source host and 64 host indexes, the page of these indexes: the
-// epoch in the upper half, the number of the page plus one in the lower half.
+// directory holds, by generation and cell, the page of the cell: the epoch in the upper half, the
+// number of the page plus one in the lower half. A cell is a source host and 64 host indexes.
 SHARED_ARRAY(directory, u64);
+// claims holds, by place of the directory, the cell that has the place: the epoch in the upper half,
+// the cell plus one in the lower half. It is used if the directory has fewer places than cells.
+SHARED_ARRAY(claims, u64);
 // owners holds, by page, the cell of the directory that the page belongs to, without the
 // generation.
 SHARED_ARRAY(owners, u64);
@@ -1166,6 +1171,8 @@ int egress(struct __sk_buff *skb) {
 		__sync_fetch_and_add(&s->rest, (u64)w.bytes << UNTAGGED_BYTES | w.packets);
 		count(now, why, w.packets);
 	}
+	if (unlikely(l->used != (u32)(clock >> 30))) // here the verifier has little left to check twice
+		*(volatile u32 *)&l->used = clock >> 30;
 	if (asked)
 		ask(skb);
 	return PASS;
@@ -1187,7 +1194,7 @@ part u32 fresh_page(struct control_block *c, u64 epoch, u32 cell, u64 *d) {
 		n = value;
 	} else {
 		u64 used = *pages;
-		bool gone = (s32)((u32)(used >> 32) - (u32)epoch) > 0; // a later epoch uses the pages
+		bool gone = used && (s32)((u32)(used >> 32) - (u32)epoch) > 0; // a later epoch uses the pages
 		if (used >> 32 != (u32)epoch)
 			used = tag;
 		if (!gone && (u32)used < page_limit) {
@@ -1207,8 +1214,31 @@ part u32 fresh_page(struct control_block *c, u64 epoch, u32 cell, u64 *d) {
 	return n;
 }
 
+// claim_place returns the place of a cell in a directory with fewer places than cells. A cell keeps
+// its place until the generation has another epoch. Without a place the result is beyond the end.
+part u32 claim_place(u64 epoch, u32 cell) {
+	u64 key = epoch << 32 | (cell + 1), h = (cell * 0x9e3779b97f4a7c15) >> 32;
+	for (u32 i = 0; i < CLAIMS; i++) {
+		u32 at = (u32)(epoch & (generations - 1)) * places + ((h + i) & (places - 1));
+		u64 *claim = bpf_map_lookup_elem(&claims, &at);
+		if (!claim)
+			break;
+		u64 old = *(volatile u64 *)claim;
+		if (old == key)
+			return at;
+		if (old && (s32)((u32)(old >> 32) - (u32)epoch) >= 0)
+			continue; // of another cell, or of a later epoch
+		u64 found = __sync_val_compare_and_swap(claim, old, key);
+		if (found == old || found == key)
+			return at;
+	}
+	return ~0u;
+}
+
 inline u32 page_of(struct control_block *c, u64 epoch, u32 cell) {
-	u32 at = (u32)(epoch & (generations - 1)) * host_limit * pages_per_host + cell;
+	u32 at = (u32)(epoch & (generations - 1)) * places + cell;
+	if (places < host_limit * pages_per_host)
+		at = claim_place(epoch, cell);
 	u64 *d = bpf_map_lookup_elem(&directory, &at);
 	if (!d)
 		return 0;
