@@ -85,10 +85,7 @@ func newNetwork(model *sdk.Network, found map[string]*counts, hosts []string) *n
 	for i := range n.switches {
 		n.switches[i].assignArrays(n)
 	}
-	numbers := map[string]int{}
-	for i, name := range hosts {
-		numbers[name] = i
-	}
+	numbers := positions(hosts)
 	for _, h := range model.Hosts {
 		number, ok := numbers[h.Name]
 		if !ok {
@@ -202,14 +199,11 @@ func (n *network) model(singlePath bool) analysis.Network {
 // by the installed routes.
 func (n *network) searchModel(singlePath bool) *analysis.Search {
 	s := &analysis.Search{Ends: n.ends, Next: n.next, SinglePath: singlePath}
-	numbers := map[string]int32{}
-	for i, name := range n.hosts {
-		numbers[name] = int32(i)
-	}
+	numbers := positions(n.hosts)
 	for _, l := range n.links {
 		array, host := int32(analysis.None), int32(-1)
 		if number, ok := numbers[l.to.Node]; ok {
-			host = number
+			host = int32(number)
 		}
 		if number, ok := n.byName[l.to.Node]; ok {
 			host = -1

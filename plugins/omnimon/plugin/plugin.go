@@ -191,10 +191,7 @@ func newSetup(c *Configuration, model *sdk.Network, state *saved, epochLength ti
 	if len(found) == 0 && len(model.Devices) > 0 {
 		s.missing("", countsNeed.String(), "no results")
 	}
-	agents, number := 0, map[string]int{}
-	for i, name := range state.Hosts {
-		number[name] = i
-	}
+	agents, numbers := 0, positions(state.Hosts)
 	for i := range model.Hosts {
 		h := &model.Hosts[i]
 		switch {
@@ -202,7 +199,7 @@ func newSetup(c *Configuration, model *sdk.Network, state *saved, epochLength ti
 		case len(agentAddresses(h)) == 0:
 			s.missing(h.Name, "address", "not measured: the host has prefixes only")
 		default:
-			s.numbers[h.Name] = number[h.Name]
+			s.numbers[h.Name] = numbers[h.Name]
 			agents++
 		}
 	}

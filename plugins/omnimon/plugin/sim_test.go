@@ -36,7 +36,8 @@ func layoutOf(differences int) simLayout { return largeLayout(differences, 2, 2,
 
 func largeLayout(differences, leaves, perLeaf, ports int) simLayout {
 	words := simWords + differences
-	return simLayout{differences, words, simSlots * words, simSlots*words + ports, simSlots*words + 2*ports, leaves, perLeaf}
+	arrived := simSlots * words
+	return simLayout{differences, words, arrived, arrived + ports, arrived + 2*ports, leaves, perLeaf}
 }
 
 func (l simLayout) hosts() int { return l.leaves * l.perLeaf }

@@ -25,6 +25,15 @@ type saved struct {
 	Hosts []string
 }
 
+// positions returns the positions of names in a list.
+func positions(names []string) map[string]int {
+	out := make(map[string]int, len(names))
+	for i, name := range names {
+		out[name] = i
+	}
+	return out
+}
+
 // number gives numbers to the hosts that have an agent and no number.
 func (s saved) number(c *Configuration, model *sdk.Network) saved {
 	agents := map[string]bool{}
@@ -34,16 +43,13 @@ func (s saved) number(c *Configuration, model *sdk.Network) saved {
 		}
 	}
 	out := saved{Shares: cmp.Or(c.Shares, s.Shares), Hosts: slices.Clone(s.Hosts)}
-	numbered := map[string]bool{}
-	for _, name := range out.Hosts {
-		numbered[name] = true
-	}
+	numbers := positions(out.Hosts)
 	free := 0 // no host before it has left
 	for _, h := range model.Hosts {
-		if !agents[h.Name] || numbered[h.Name] {
+		if _, numbered := numbers[h.Name]; numbered || !agents[h.Name] {
 			continue
 		}
-		numbered[h.Name] = true
+		numbers[h.Name] = 0 // has a number
 		for free < len(out.Hosts) && agents[out.Hosts[free]] {
 			free++
 		}
@@ -97,12 +103,11 @@ func (p *Plugin) RestoreState(state sdk.State) error {
 	if err := json.Unmarshal(state.Data, &s); err != nil {
 		return err
 	}
-	numbers := map[string]bool{}
-	for _, h := range s.Hosts {
-		if numbers[h] {
+	numbers := positions(s.Hosts)
+	for i, h := range s.Hosts {
+		if numbers[h] != i {
 			return fmt.Errorf("host %q has two numbers", h)
 		}
-		numbers[h] = true
 	}
 	if err := cmp.Or(s.Alerts.Check(), s.check()); err != nil {
 		return err
