@@ -104,6 +104,12 @@ The exit code is 0 only if all epochs are complete.`,
 			return err
 		},
 	}
+	f.declare(cmd)
+	return cmd
+}
+
+// declare declares the flags of demo.
+func (f *demoFlags) declare(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVar(&f.scenario, "scenario", "", "scenario `file`; the built-in one when empty")
 	flags.StringVar(&f.trace, "trace", "", "replay a pcap `file`, gzipped or not, instead of the scenario's traffic")
@@ -142,7 +148,6 @@ The exit code is 0 only if all epochs are complete.`,
 		cmd.MarkFlagsMutuallyExclusive("sweep", other)
 		cmd.MarkFlagsMutuallyExclusive("seeds", other)
 	}
-	return cmd
 }
 
 // prepare returns the log and the view of a demo, and sets flags that depend on other flags.

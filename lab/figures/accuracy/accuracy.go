@@ -377,12 +377,21 @@ func chamelemonLosses(ctx context.Context, sizes []int, seed uint64, victims, lo
 	}
 	list("heavy hitters", chamelemon.HitterList, "heavy-hitters-from", actual)
 	list("heavy changes", chamelemon.Root+"heavy-changes/heavy-change", "changes-from", changed)
-	lost, wrong, listed := make(map[string]int64), 0, 0
+	lost := make(map[string]int64)
 	for i := range flows {
 		if flows[i].Lost > 0 {
 			lost[flows[i].Key.String()] = flows[i].Lost
 		}
 	}
+	return append(out, chamelemonQualities(played.Results, row, actual, changed, lost)...), nil
+}
+
+// chamelemonQualities compares rows with their qualities and bounds, and the victims with the lost
+// packets. actual are the packets of flows in the last epoch, changed those of flows that began or
+// ended in it. row is the summary of the network.
+func chamelemonQualities(results *sdk.Results, row map[string]string,
+	actual, changed, lost map[string]int64) []published {
+	wrong, listed := 0, 0
 	claimed, rows, contrary := 0, 0, 0
 	check := func(row map[string]string, leaf, quality string, truth int64) {
 		if rows++; breaks(row, leaf, quality, float64(truth)) {
@@ -397,13 +406,13 @@ func chamelemonLosses(ctx context.Context, sizes []int, seed uint64, victims, lo
 			sent[k] = n
 		}
 	}
-	for _, r := range chamelemon.Rows(played.Results, chamelemon.HitterList) {
+	for _, r := range chamelemon.Rows(results, chamelemon.HitterList) {
 		check(r, "packets", "quality", actual[r["flow"]])
 	}
-	for _, r := range chamelemon.Rows(played.Results, chamelemon.Root+"heavy-changes/heavy-change") {
+	for _, r := range chamelemon.Rows(results, chamelemon.Root+"heavy-changes/heavy-change") {
 		check(r, "delta", "quality", sent[r["flow"]])
 	}
-	for _, r := range chamelemon.Rows(played.Results, chamelemon.VictimList) {
+	for _, r := range chamelemon.Rows(results, chamelemon.VictimList) {
 		check(r, "lost-packets", "quality", lost[r["flow"]])
 		check(r, "packets", "packets-quality", actual[r["flow"]])
 		listed++
@@ -418,9 +427,8 @@ func chamelemonLosses(ctx context.Context, sizes []int, seed uint64, victims, lo
 	check(row, "victims", "victims-quality", int64(len(lost)))
 	check(row, "packets", "packets-quality", packetsOf(actual))
 	check(row, "lost-packets", "lost-packets-quality", packetsOf(lost))
-	out = append(out, boundsOf("qualities", rows, contrary))
-	return append(out, published{"losses", float64(wrong) + 1 - float64(listed)/float64(max(len(lost), 1)),
-		fmt.Sprintf("%d of %d victims, %d exact ones wrong", listed, len(lost), wrong), says, wrong > 0}), nil
+	return []published{boundsOf("qualities", rows, contrary), {"losses", float64(wrong) + 1 - float64(listed)/float64(max(len(lost), 1)),
+		fmt.Sprintf("%d of %d victims, %d exact ones wrong", listed, len(lost), wrong), says, wrong > 0}}
 }
 
 // packetsOf returns the packets of all flows.
@@ -564,7 +572,6 @@ func sketchintAccuracy(ctx context.Context, _ string, sizes []int, seed uint64) 
 	}
 	changed := make(map[string]bool)
 	var results *sdk.Results
-	var are float64
 	for interval := range uint64(2) {
 		if interval == 1 {
 			for i := 0; i < len(keys); i += 10 {
@@ -580,29 +587,11 @@ func sketchintAccuracy(ctx context.Context, _ string, sizes []int, seed uint64) 
 		e := accuracyEpoch(5*interval + 4)
 		e.BankShift = 0
 		for h := range 4 {
-			r := &siwire.Report{First: 5 * interval, Last: e.Number}
-			if r.Flows, r.Latencies, err = host.NewTowers(); err != nil {
-				return nil, err
+			var arrived []flow.Key // all flows arrive at h1
+			if h == 0 {
+				arrived = keys
 			}
-			for i := 0; h == 0 && i < len(sizes); i++ {
-				r.Flows.Add(keys[i].AppendBinary(nil), uint32(sizes[i]))
-				r.Counters[siwire.Packets] += uint64(sizes[i])
-			}
-			r.Problems[inband.None] = r.Counters[siwire.Packets]
-			are = 0
-			for i := 0; h == 0 && i < len(sizes); i++ {
-				n := r.Flows.Query(keys[i].AppendBinary(nil))
-				are += math.Abs(float64(n)-float64(sizes[i])) / float64(sizes[i])
-				if n < host.Heavy {
-					continue
-				}
-				if len(r.Heavy) < host.HeavyFlows {
-					r.Heavy = append(r.Heavy, siwire.Heavy{Key: keys[i]})
-				} else {
-					r.Counters[siwire.HeavyFull]++
-				}
-			}
-			data, err := r.Append(nil)
+			data, err := sketchintReport(host, 5*interval, e.Number, arrived, sizes)
 			if err != nil {
 				return nil, err
 			}
@@ -646,4 +635,29 @@ func sketchintAccuracy(ctx context.Context, _ string, sizes []int, seed uint64) 
 	list("heavy hitters", "heavy-hitters/heavy-hitter", heavy)
 	list("heavy changes", "heavy-changes/heavy-change", changed)
 	return out, nil
+}
+
+// sketchintReport returns the report of a host at which flows of these sizes arrived from epoch
+// first to epoch last.
+func sketchintReport(host *siwire.Settings, first, last uint64, keys []flow.Key, sizes []int) ([]byte, error) {
+	r := &siwire.Report{First: first, Last: last}
+	var err error
+	if r.Flows, r.Latencies, err = host.NewTowers(); err != nil {
+		return nil, err
+	}
+	for i, k := range keys {
+		r.Flows.Add(k.AppendBinary(nil), uint32(sizes[i]))
+		r.Counters[siwire.Packets] += uint64(sizes[i])
+	}
+	r.Problems[inband.None] = r.Counters[siwire.Packets]
+	for _, k := range keys {
+		switch n := r.Flows.Query(k.AppendBinary(nil)); {
+		case n < host.Heavy:
+		case len(r.Heavy) < host.HeavyFlows:
+			r.Heavy = append(r.Heavy, siwire.Heavy{Key: k})
+		default:
+			r.Counters[siwire.HeavyFull]++
+		}
+	}
+	return r.Append(nil)
 }

@@ -78,6 +78,9 @@ func (s *univmonSwitch) epoch(ctx context.Context, number uint64, sizes []int, k
 	return e, nil
 }
 
+// univmonRoot is the path of UnivMon's results.
+const univmonRoot = "/netsketch-univmon:univmon/"
+
 // univmonAccuracy lets flows, each of another source, pass a switch in two epochs. In the second
 // one, every tenth flow is another one, and has the same destination as the other new ones: a
 // victim.
@@ -96,35 +99,13 @@ func univmonAccuracy(ctx context.Context, program string, sizes []int, seed uint
 	if err != nil {
 		return nil, err
 	}
-	random := rand.New(rand.NewPCG(seed, 1))
-	keys := make([]flow.Key, len(sizes))
-	victim := uint32(192<<24 | 2<<8 | 1)
-	fresh := func(dst uint32) flow.Key {
-		k := flow.Key{Mask: flow.FiveTuple, Proto: 6, SrcPort: uint16(random.Uint32()), DstPort: 443}
-		binary.BigEndian.PutUint32(k.Src[:], random.Uint32())
-		binary.BigEndian.PutUint32(k.Dst[:], dst)
-		return k
+	results, keys, changes, err := playUnivmon(ctx, s, p, sizes, seed)
+	if err != nil {
+		return nil, err
 	}
-	for i := range keys {
-		keys[i] = fresh(10<<24 | uint32(random.IntN(4096)))
-	}
-	var results *sdk.Results
-	change, changes := 0.0, make(map[string]float64) // by source
-	for number := range uint64(2) {
-		for i := 0; number == 1 && i < len(keys); i += 10 {
-			x := float64(sizes[i])
-			changes[keys[i].Project(flow.Src).String()] = x
-			keys[i] = fresh(victim)
-			changes[keys[i].Project(flow.Src).String()] = x
-			change += 2 * x
-		}
-		e, err := s.epoch(ctx, number+1, sizes, keys, random)
-		if err != nil {
-			return nil, err
-		}
-		if results, err = p.Analyze(ctx, e); err != nil {
-			return nil, err
-		}
+	change := 0.0
+	for i := 0; i < len(sizes); i += 10 {
+		change += 2 * float64(sizes[i])
 	}
 	packets, squares, roots, powers, mice := 0, 0.0, 0.0, 0.0, 0.0
 	for _, n := range sizes {
@@ -135,16 +116,15 @@ func univmonAccuracy(ctx context.Context, program string, sizes []int, seed uint
 		}
 	}
 	entropy, _ := truthOf(sizes)
-	const root = "/netsketch-univmon:univmon/"
 	of := func(list, key, value string) (found []map[string]string) {
-		for _, row := range chamelemon.Rows(results, root+list) {
+		for _, row := range chamelemon.Rows(results, univmonRoot+list) {
 			if row[key] == value {
 				found = append(found, row)
 			}
 		}
 		return found
 	}
-	row := rowOf(results, root+"node-summaries/node-summary", "dimension", "src")
+	row := rowOf(results, univmonRoot+"node-summaries/node-summary", "dimension", "src")
 	row["problem"] = row["status"] + " " + row["problem"]
 	out := []published{
 		judged("distinct flows", row, "distinct-flows", float64(len(sizes)), ""),
@@ -192,9 +172,49 @@ func univmonAccuracy(ctx context.Context, program string, sizes []int, seed uint
 	for i, n := range sizes {
 		actual[keys[i].Project(flow.Src).String()] += float64(n)
 	}
-	rows, far, beyond := 0, 0, 0
-	for _, r := range of("heavy-hitters/heavy-hitter", "dimension", "src") {
-		rows++
+	out = append(out, univmonSizes(of("heavy-hitters/heavy-hitter", "dimension", "src"), actual))
+	return append(out, univmonVictim(results, attackers)), nil
+}
+
+// playUnivmon plays two epochs of flows of these sizes. It returns the results of the second one,
+// its flows, and the changes of sizes by source.
+func playUnivmon(ctx context.Context, s *univmonSwitch, p *univmonplugin.Plugin, sizes []int, seed uint64) (
+	results *sdk.Results, keys []flow.Key, changes map[string]float64, err error) {
+	random := rand.New(rand.NewPCG(seed, 1))
+	keys = make([]flow.Key, len(sizes))
+	victim := uint32(192<<24 | 2<<8 | 1)
+	fresh := func(dst uint32) flow.Key {
+		k := flow.Key{Mask: flow.FiveTuple, Proto: 6, SrcPort: uint16(random.Uint32()), DstPort: 443}
+		binary.BigEndian.PutUint32(k.Src[:], random.Uint32())
+		binary.BigEndian.PutUint32(k.Dst[:], dst)
+		return k
+	}
+	for i := range keys {
+		keys[i] = fresh(10<<24 | uint32(random.IntN(4096)))
+	}
+	changes = make(map[string]float64)
+	for number := range uint64(2) {
+		for i := 0; number == 1 && i < len(keys); i += 10 {
+			x := float64(sizes[i])
+			changes[keys[i].Project(flow.Src).String()] = x
+			keys[i] = fresh(victim)
+			changes[keys[i].Project(flow.Src).String()] = x
+		}
+		e, err := s.epoch(ctx, number+1, sizes, keys, random)
+		if err != nil {
+			return nil, nil, nil, err
+		}
+		if results, err = p.Analyze(ctx, e); err != nil {
+			return nil, nil, nil, err
+		}
+	}
+	return results, keys, changes, nil
+}
+
+// univmonSizes compares the sizes of heavy hitters with their standard errors.
+func univmonSizes(hitters []map[string]string, actual map[string]float64) published {
+	far, beyond := 0, 0
+	for _, r := range hitters {
 		switch z := math.Abs(number(r, "packets")-actual[r["flow"]]) / max(number(r, "packets-error"), 1); {
 		case z > mostErrors:
 			far, beyond = far+1, beyond+1
@@ -202,19 +222,24 @@ func univmonAccuracy(ctx context.Context, program string, sizes []int, seed uint
 			far++
 		}
 	}
-	out = append(out, published{task: "sizes of heavy hitters", error: float64(far) / float64(max(rows, 1)),
+	rows := len(hitters)
+	return published{task: "sizes of heavy hitters", error: float64(far) / float64(max(rows, 1)),
 		text:    fmt.Sprintf("%d of %d beyond two errors, %d beyond %d", far, rows, beyond, mostErrors),
-		outside: far > 5+rows/10 || beyond > 1+rows/1000})
-	flows := rowOf(results, root+"node-summaries/node-summary", "dimension", "5-tuple")
+		outside: far > 5+rows/10 || beyond > 1+rows/1000}
+}
+
+// univmonVictim compares the number of sources of the one victim.
+func univmonVictim(results *sdk.Results, attackers int) published {
+	flows := rowOf(results, univmonRoot+"node-summaries/node-summary", "dimension", "5-tuple")
 	attack := map[string]string{"problem": flows["status"] + " " + flows["problem"]}
 	others := 0
-	for _, r := range chamelemon.Rows(results, root+"ddos-victims/ddos-victim") {
+	for _, r := range chamelemon.Rows(results, univmonRoot+"ddos-victims/ddos-victim") {
 		if r["destination-address"] == "192.0.2.1" {
 			attack = r
 		} else {
 			others++
 		}
 	}
-	return append(out, judged("sources of a victim", attack, "distinct-sources", float64(attackers),
-		fmt.Sprintf("%d other victims", others))), nil
+	return judged("sources of a victim", attack, "distinct-sources", float64(attackers),
+		fmt.Sprintf("%d other victims", others))
 }

@@ -164,36 +164,45 @@ func (p *Plugin) alarm(r *run) {
 		sure[s] = doubt < 1 && doubt*before <= most
 	}
 	if r.early() {
-		for at, since := range p.since {
-			seen[at] = cmp.Or(seen[at], since)
-		}
-		for _, x := range p.alerts {
-			if x.Active && x.Kind != hostMissing && x.Kind != inexactKind && x.Kind != planFailed &&
-				x.Kind != fewSketchlets {
-				r.problems = append(r.problems, alert.Problem{Location: x.Location, Kind: x.Kind, Unsure: true})
-			}
-		}
+		p.keep(r, seen)
 	}
 	p.since, p.waiting = seen, waiting
 	for _, s := range slices.SortedFunc(maps.Keys(all), func(a, b sub) int {
 		return cmp.Or(strings.Compare(a.name, b.name), strings.Compare(a.kind, b.kind))
 	}) {
-		flows := all[s].keys
-		var names []string
-		for _, key := range flows[:min(len(flows), namedFlows)] {
-			names = append(names, key.String())
-		}
-		if len(flows) > namedFlows {
-			names = append(names, "…")
-		}
 		r.problems = append(r.problems, alert.Problem{Location: s.name, Kind: alert.Kind(s.kind), Unsure: !sure[s],
-			Text: fmt.Sprintf("%d flows, with %.0f %% of its sketchlets: %s", len(flows), 100*r.share(s.name),
-				strings.Join(names, "; "))})
+			Text: all[s].text(100 * r.share(s.name))})
 	}
 	p.judgeCoverage(r)
 	if len(r.inexact) > 0 {
 		r.problem(networkElement, inexactKind, "%s", strings.Join(r.inexact, "; "))
 	}
+}
+
+// keep keeps the active alerts of faults and the times since which faults are there: early results
+// end none of them.
+func (p *Plugin) keep(r *run, seen map[place]uint64) {
+	for at, since := range p.since {
+		seen[at] = cmp.Or(seen[at], since)
+	}
+	for _, x := range p.alerts {
+		if x.Active && x.Kind != hostMissing && x.Kind != inexactKind && x.Kind != planFailed &&
+			x.Kind != fewSketchlets {
+			r.problems = append(r.problems, alert.Problem{Location: x.Location, Kind: x.Kind, Unsure: true})
+		}
+	}
+}
+
+// text names the flows of an alert. share is the percentage of the switch's sketchlets.
+func (e *evidence) text(share float64) string {
+	var names []string
+	for _, key := range e.keys[:min(len(e.keys), namedFlows)] {
+		names = append(names, key.String())
+	}
+	if len(e.keys) > namedFlows {
+		names = append(names, "…")
+	}
+	return fmt.Sprintf("%d flows, with %.0f %% of its sketchlets: %s", len(e.keys), share, strings.Join(names, "; "))
 }
 
 // settle returns how many packets of the flows that pass a switch are lost for certain, in the

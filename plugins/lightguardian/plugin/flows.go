@@ -267,23 +267,7 @@ func (f *flowState) locate(i *interval, e *ends, r *routes.Routes) {
 	if f.got < uint64(i.config.Rules.Packets) && f.counted() {
 		rules.SlowShare = 0 // the delays of so few packets are not known
 	}
-	path := make([]analysis.Hop, 0, len(f.hops)+2)
-	path = append(path, analysis.Hop{Valid: f.known[0], Packets: uint32(min(f.sent, math.MaxUint32)),
-		Interval: i.config.units(e.sentGap), Mixed: partial})
-	nodes := []string{f.from}
-	for j := range f.hops {
-		h := f.hops[j].Hop
-		h.Valid = h.Valid && !f.hops[j].unjudged
-		path, nodes = append(path, h), append(nodes, f.hops[j].name)
-	}
-	if len(f.hops) > 0 {
-		path = append(path, analysis.Hop{Valid: f.known[1], Packets: uint32(min(f.got+f.late, f.sent, math.MaxUint32)),
-			Interval: i.config.units(e.receivedGap), Mixed: partial})
-		if !f.known[0] {
-			path[len(path)-1].Packets = uint32(min(f.got, math.MaxUint32))
-		}
-		nodes = append(nodes, f.to)
-	}
+	path, nodes := f.measured(i, e)
 	alone := rules.Locate(nil, path)
 	if len(alone) > 0 {
 		f.votes = analysis.Votes[string]{}
@@ -337,6 +321,29 @@ func (f *flowState) locate(i *interval, e *ends, r *routes.Routes) {
 				unsure: !f.counted(), early: f.early(0, j+1)})
 		}
 	}
+}
+
+// measured returns the hops that the rules compare, and their names: the sender, if it counted the
+// flow, the switches, and the receiver.
+func (f *flowState) measured(i *interval, e *ends) (path []analysis.Hop, nodes []string) {
+	partial := i.config.IntervalEpochs > 1
+	path = append(path, analysis.Hop{Valid: f.known[0], Packets: uint32(min(f.sent, math.MaxUint32)),
+		Interval: i.config.units(e.sentGap), Mixed: partial})
+	nodes = []string{f.from}
+	for j := range f.hops {
+		h := f.hops[j].Hop
+		h.Valid = h.Valid && !f.hops[j].unjudged
+		path, nodes = append(path, h), append(nodes, f.hops[j].name)
+	}
+	if len(f.hops) > 0 {
+		path = append(path, analysis.Hop{Valid: f.known[1], Packets: uint32(min(f.got+f.late, f.sent, math.MaxUint32)),
+			Interval: i.config.units(e.receivedGap), Mixed: partial})
+		if !f.known[0] {
+			path[len(path)-1].Packets = uint32(min(f.got, math.MaxUint32))
+		}
+		nodes = append(nodes, f.to)
+	}
+	return path, nodes
 }
 
 // confirm restores the packets of hops whose sketches do not exclude that other flows cause a loop:
