@@ -28,8 +28,8 @@ type disk string
 // full is the file that fills a disk.
 func (d disk) full() string { return filepath.Join(string(d), "full") }
 
-// mountDisk mounts a disk of 24 MiB. Without the right to, the test is skipped, or fails in `make
-// full-disks`.
+// mountDisk mounts a disk of 24 MiB. If the process may not mount, the test is skipped, or fails in
+// `make full-disks`.
 func mountDisk(t *testing.T) disk {
 	t.Helper()
 	path := t.TempDir()

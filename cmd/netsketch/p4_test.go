@@ -78,7 +78,8 @@ func TestP4New(t *testing.T) {
 	}
 }
 
-// The compiled program of the example is that of the includes: make p4 writes includes.txt.
+// The compiled program of the example fits the includes: make p4 writes their digests to
+// includes.txt.
 func TestExampleIsCurrent(t *testing.T) {
 	digests, err := os.ReadFile(filepath.Dir(exampleProgram) + "/includes.txt")
 	if err != nil {

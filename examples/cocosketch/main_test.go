@@ -228,7 +228,7 @@ func TestConfigSchema(t *testing.T) {
 	sdktest.ConfigSchema(t, "config.schema.json", "cocosketch", configuration{})
 }
 
-// The compiled files are those of the sources: make p4 writes a list of digests for each program.
+// The compiled files fit the sources: make p4 writes a list of digests for each program.
 func TestCompiledIsCurrent(t *testing.T) {
 	lists, err := filepath.Glob("p4/*.sha256")
 	if err != nil || len(lists) == 0 {

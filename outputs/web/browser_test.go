@@ -975,8 +975,8 @@ func TestBrowserSilentCollector(t *testing.T) {
 	testkit.Until(t, "a new subscription", func() bool { return subscriptions() > before })
 }
 
-// Midnight is 00:00:00 in a browser whose language has twelve hours, numbers have their digits in
-// groups, and a load that is a tiny part of the speed is not none of it.
+// Also in a browser whose language has twelve hours, midnight is 00:00:00 and numbers have groups
+// of digits. A load that is a tiny part of the speed is not shown as zero.
 func TestBrowserTexts(t *testing.T) {
 	f := start(t, plain())
 	const midnight = 1_795_737_600

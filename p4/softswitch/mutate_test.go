@@ -148,7 +148,7 @@ func runHostile(js []byte, pkts ...[]byte) bool {
 		words += m.Size * 20
 	}
 	if words > 1<<22 {
-		return true // the program may ask for so much; not here
+		return true // a mutated program may ask for more memory than this test allows
 	}
 	s := New(Config{MaxLoops: 3})
 	defer s.Close()

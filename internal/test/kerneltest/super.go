@@ -83,8 +83,8 @@ func SuperPackets() []SuperPacket {
 	plain := func() super { return tcp(12, data).ipv4(6, 0) }
 	framed := func() super { return plain().ethernet(0x0800) }
 	const ipv4, ipv6 = 0x0800, 0x86dd
-	// A datagram of UDP whose data looks like VXLAN with a packet in it, as a sender of segments of
-	// UDP writes it: the packet is as long as a segment.
+	// A UDP datagram whose data look like VXLAN with a packet in it, from a sender of UDP segments:
+	// the packet in it is as long as a segment.
 	segment := tcp(0, make([]byte, size-70)).ipv4(6, 0).ethernet(ipv4).behind(8, 0, 0, 0, 0, 0, 9, 0)
 	var datagrams super
 	for range packets {

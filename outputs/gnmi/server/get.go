@@ -217,7 +217,7 @@ func (g *getter) collect(a *resolved, target string) *collector {
 	return c
 }
 
-// row adds a row's leaves to the collectors of their times.
+// row adds a row's leaves to the answer, by their time stamps.
 func (g *getter) row(row *store.Row, meta *store.Meta, collector func(time int64) *collector) {
 	info := g.server.info(row.List)
 	n := len(row.List.Elems)
