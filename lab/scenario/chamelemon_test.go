@@ -242,7 +242,8 @@ func TestChameleMonLatePlan(t *testing.T) {
 		all := run.Report().Epochs
 		switch n := len(all); {
 		case n >= stopAfter && stopped == 0:
-			// On a busy machine it may be late by itself, and the collector may be starting another.
+			// On a busy machine the plugin may be late by itself, and the collector may be starting
+			// another process.
 			pid = int(leaf(t, run.Address(), pluginPath("chamelemon", "pid")).GetUintVal())
 			if pid > 0 && testkit.Signal(pid, syscall.SIGSTOP) == nil {
 				stopped = n

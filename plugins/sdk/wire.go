@@ -295,7 +295,7 @@ func hostSettingsFrom(settings []*pluginv1.HostSetting) (out []HostSetting, err 
 			x.Tail = before.Tail[shared-tail:]
 		case shared == 0:
 			x.Tail = before.Data[length-tail:]
-		default: // an end of both parts of the setting before
+		default: // the tail takes the end of both parts of the earlier setting
 			if copied += length; copied > maxCopied {
 				return nil, fmt.Errorf("settings of hosts have more than %d MiB", maxCopied>>20)
 			}

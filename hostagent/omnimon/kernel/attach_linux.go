@@ -255,7 +255,7 @@ func (p *Path) recover() error {
 	if err != nil {
 		return err
 	}
-	if err := t.wait(); err != nil { // flows that took an index before now are in the table
+	if err := t.wait(); err != nil { // waits until flows that have taken an index are in the table
 		return err
 	}
 	fresh := t.fresh()

@@ -427,8 +427,11 @@ func chamelemonQualities(results *sdk.Results, row map[string]string,
 	check(row, "victims", "victims-quality", int64(len(lost)))
 	check(row, "packets", "packets-quality", packetsOf(actual))
 	check(row, "lost-packets", "lost-packets-quality", packetsOf(lost))
-	return []published{boundsOf("qualities", rows, contrary), {"losses", float64(wrong) + 1 - float64(listed)/float64(max(len(lost), 1)),
-		fmt.Sprintf("%d of %d victims, %d exact ones wrong", listed, len(lost), wrong), says, wrong > 0}}
+	return []published{
+		boundsOf("qualities", rows, contrary),
+		{"losses", float64(wrong) + 1 - float64(listed)/float64(max(len(lost), 1)),
+			fmt.Sprintf("%d of %d victims, %d exact ones wrong", listed, len(lost), wrong), says, wrong > 0},
+	}
 }
 
 // packetsOf returns the packets of all flows.

@@ -63,7 +63,8 @@ type testbed struct {
 	lasts uint64 // an interval, in ns
 	flows []*flowState
 	next  uint32
-	free  map[[2]uint32]uint64 // when the link between two nodes is free, in ns; hosts are 100 on
+	// time in ns at which the link between two nodes is free; hosts have the numbers from 100 on
+	free map[[2]uint32]uint64
 }
 
 // newTestbed returns a testbed with a share of the paper's flows and of the time, so that the load

@@ -247,8 +247,8 @@ func limit[T any](a *analysis, rows []T, most int) []T {
 	return rows[:most]
 }
 
-// cut bounds the rows of all views, each up to the same rank: the network's, the first, and those
-// of all switches, to a limit each. It counts the rows that it leaves out.
+// cut leaves out and counts rows beyond two limits: one for the network, the first view, one for
+// all switches together, each of which keeps its rows up to the same rank.
 func cut[T any](a *analysis, rows [][]T, most int) {
 	a.omitted += sdk.CutByRank(most, &rows[0])
 	switches := make([]*[]T, 0, len(rows)-1)

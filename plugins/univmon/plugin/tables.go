@@ -104,8 +104,8 @@ func limit[T any](a *analysis, rows []T, most int) []T {
 	return rows[:most]
 }
 
-// cut bounds the flows of all results, each up to the same rank: the network's, and those of all
-// nodes, to a limit each. It counts the flows that it leaves out.
+// cut leaves out and counts flows beyond two limits: one for the network, one for all nodes
+// together, each of which keeps its flows up to the same rank.
 func cut[T any](a *analysis, results []*result, flows [][]T, network, nodes int) {
 	var ofNetwork, ofNodes []*[]T
 	for i, r := range results {
