@@ -83,7 +83,11 @@ func (s *Switch) start(ctx context.Context, path string, cfg Config) error {
 	}
 	args := []string{program, "--device-id", strconv.FormatUint(cfg.DeviceID, 10)}
 	// an error here is reported by the calls below
-	help, _ := exec.CommandContext(ctx, path, "--help").CombinedOutput()
+	helpCtx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	ask := exec.CommandContext(helpCtx, path, "--help")
+	ask.WaitDelay = time.Second
+	help, _ := ask.CombinedOutput()
 	if bytes.Contains(help, []byte("--thrift-port")) {
 		_, port, err := net.SplitHostPort(addresses[2])
 		if err != nil {
@@ -111,9 +115,12 @@ func (s *Switch) start(ctx context.Context, path string, cfg Config) error {
 	return nil
 }
 
+// startTimeout bounds how long the program may take to answer or to take connections.
+const startTimeout = 20 * time.Second
+
 // wait waits until the switch takes connections.
 func (s *Switch) wait(ctx context.Context, address string) error {
-	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	for {
 		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
@@ -122,7 +129,7 @@ func (s *Switch) wait(ctx context.Context, address string) error {
 		}
 		select {
 		case <-s.ended:
-			return errors.New("it ended before it took connections")
+			return fmt.Errorf("it ended before it took connections: %v", s.cmd.ProcessState)
 		case <-ctx.Done():
 			return fmt.Errorf("it takes no connections: %w", errors.Join(err, ctx.Err()))
 		case <-time.After(10 * time.Millisecond):

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -40,7 +41,17 @@ func program(t *testing.T, script string) {
 func TestStartReportsAnExit(t *testing.T) {
 	program(t, "echo no such option; exit 1")
 	_, err := bmv2.Start(t.Context(), bmv2.Config{})
-	if err == nil || err.Error() != "simple_switch_grpc: it ended before it took connections\nno such option" {
+	if err == nil || err.Error() !=
+		"simple_switch_grpc: it ended before it took connections: exit status 1\nno such option" {
+		t.Errorf("%v", err)
+	}
+}
+
+// A program that does not even answer --help is given up.
+func TestStartGivesUp(t *testing.T) {
+	program(t, `[ "$1" != --help ] || exec sleep 60; exit 1`)
+	_, err := bmv2.Start(t.Context(), bmv2.Config{})
+	if err == nil || !strings.Contains(err.Error(), "exit status 1") {
 		t.Errorf("%v", err)
 	}
 }
