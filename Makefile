@@ -283,7 +283,7 @@ model: ## ownership in a cluster: the model check with two switches, a cut, a ki
 	$(GO) test -run Model -count 1 ./collector/cluster/ownership -args -full
 
 soak: build ## 64 switches, epochs of 1 s for 60 s of wall clock: no epoch lost, memory steady
-	NETSKETCH_SOAK=1 $(GO) test -run TestSoak64Switches -count 1 -v -timeout 10m ./lab/scenario
+	NETSKETCH_SOAK=1 $(GO) test -run 'TestSoak64Switches|TestOmniMonManyHosts' -count 1 -v -timeout 10m ./lab/scenario
 
 soak-cluster: build ## three collectors and three NATS servers, killed again and again (minutes; SOAK="-kills 5")
 	$(GO) build -o $(BIN)/clustersoak ./lab/clustersoak

@@ -31,7 +31,6 @@ type Share struct {
 	host, of   uint64
 	half, mask uint64 // bits of a half of the Feistel network, and their mask
 	keys       [rounds]uint64
-	binomial   [MaxSlots + 1][]uint64 // binomial[j][n] = C(n, j)
 }
 
 const rounds = 4
@@ -48,18 +47,7 @@ func NewShare(k, d, host, hosts int, seed uint64) (*Share, error) {
 		return nil, fmt.Errorf("host %d of %d: hosts are numbered from 0", host, hosts)
 	}
 	s := &Share{k: k, d: d, host: uint64(host), of: uint64(hosts)}
-	for j := 0; j <= d; j++ {
-		s.binomial[j] = make([]uint64, k+1)
-		for n := range s.binomial[j] {
-			switch {
-			case j == 0:
-				s.binomial[j][n] = 1
-			case n > 0:
-				s.binomial[j][n] = s.binomial[j][n-1] + s.binomial[j-1][n-1]
-			}
-		}
-	}
-	s.total = s.binomial[d][k]
+	s.total = choose(k, d)
 	if s.total < uint64(hosts) {
 		return nil, fmt.Errorf("%d slots have %d mappings to %d slots, fewer than %d hosts: increase the slots",
 			k, s.total, d, hosts)
@@ -71,6 +59,15 @@ func NewShare(k, d, host, hosts int, seed uint64) (*Share, error) {
 		s.keys[i] = mix(seed)
 	}
 	return s, nil
+}
+
+// choose returns C(n, j). No product exceeds 64 bits for n up to MaxK and j up to MaxSlots.
+func choose(n, j int) uint64 {
+	c := uint64(1)
+	for i := range min(j, n+1) {
+		c = c * uint64(n-i) / uint64(i+1)
+	}
+	return c
 }
 
 // Len is the count of mappings in the share.
@@ -109,14 +106,14 @@ func (s *Share) unrank(rank uint64) (slots Slots) {
 	for j := s.d; j >= 1; j-- {
 		low, high := j-1, top // the largest c below top with C(c, j) <= rank
 		for high-low > 1 {
-			if middle := (low + high) / 2; s.binomial[j][middle] <= rank {
+			if middle := (low + high) / 2; choose(middle, j) <= rank {
 				low = middle
 			} else {
 				high = middle
 			}
 		}
 		slots[j-1] = uint16(low)
-		rank -= s.binomial[j][low]
+		rank -= choose(low, j)
 		top = low
 	}
 	return slots
