@@ -184,7 +184,7 @@ func (r *Rules) Doubt(path []Hop, f Finding) float64 {
 		return h.Chance
 	case before.Excess == nil:
 		return 0
-	case before.Shared:
+	case r.Open(f.Fault, path, f.Hop-1): // a part is known to be lost before, or other flows add packets there
 		return undecided
 	}
 	// The packets were lost at an earlier hop, where other flows' packets hide the loss by chance.

@@ -193,6 +193,7 @@ func TestDoubt(t *testing.T) {
 		{"drops behind a switch that may hide them", path(100, 100, 80), Finding{Fault: RandomDrops, Hop: 2},
 			1./16 - 1./27},
 		{"behind a size that is shared", shared, Finding{Fault: Blackhole, Hop: 2}, 0.5},
+		{"behind a switch that lacks a part", path(100, 90, 70), Finding{Fault: RandomDrops, Hop: 2}, 0.5},
 		{"behind a switch without a bucket", path(100, -1, 20), Finding{Fault: Blackhole, Hop: 2}, 1},
 		{"a loop", path(100, 100, 399), Finding{Fault: Loop, Hop: 2}, 1. / 300},
 		{"a loop behind a size that is too high", path(100, 150, 399), Finding{Fault: Loop, Hop: 2}, 1. / 300},
