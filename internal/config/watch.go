@@ -5,8 +5,11 @@ package config
 import (
 	"context"
 	"crypto/sha256"
+	"errors"
+	"fmt"
 	"log/slog"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"github.com/fsnotify/fsnotify"
@@ -44,12 +47,24 @@ func Watch(ctx context.Context, path string, current *Config, requests <-chan st
 		err = watcher.Add(filepath.Dir(path))
 	}
 	if err != nil {
+		err = limited(err)
 		log.Warn("the directory of the configuration file cannot be watched; the file itself is compared", "file", path,
 			"every", lookEvery, "error", err)
 		w.run(ctx, nil, nil, requests)
 		return
 	}
 	w.run(ctx, watcher.Events, watcher.Errors, requests)
+}
+
+// limited adds the limit of Linux that an error of inotify is about, which its text does not name.
+func limited(err error) error {
+	switch {
+	case errors.Is(err, syscall.ENOSPC):
+		return fmt.Errorf("%w: fs.inotify.max_user_watches is used up", err)
+	case errors.Is(err, syscall.EMFILE):
+		return fmt.Errorf("%w: fs.inotify.max_user_instances or the limit of open files is used up", err)
+	}
+	return err
 }
 
 // contents is a digest of a file's bytes, or of the error of reading it.

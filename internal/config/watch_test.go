@@ -5,11 +5,13 @@ package config
 import (
 	"bytes"
 	"context"
+	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -161,4 +163,14 @@ func TestWatchReplacedDirectories(t *testing.T) {
 	}
 	write("elsewhere/n.yaml", "name: five\n")
 	expect("a new directory", "five")
+}
+
+// The error of a watch names the limit that is used up: its own text is about disks and files.
+func TestWatchLimits(t *testing.T) {
+	for err, want := range map[error]string{syscall.ENOSPC: "max_user_watches", syscall.EMFILE: "max_user_instances",
+		syscall.EACCES: "permission denied"} {
+		if got := limited(os.NewSyscallError("inotify", err)); !errors.Is(got, err) || !strings.Contains(got.Error(), want) {
+			t.Errorf("%v: %v, want %q", err, got, want)
+		}
+	}
 }
