@@ -404,7 +404,7 @@ func (p *played) sizes(plugin string, rows []row) int {
 			continue
 		}
 		n := actual[r["flow"]]
-		// In a loop, packets wait in the queues of its switches, and leave in the next interval.
+		// Until more buckets arrive, a loop looks like other flows, and the sent packets are an estimate.
 		if x := p.at(plugin, "network")[r["flow"]]; plugin == "lightguardian" && x != nil && n > 2*x.number(p.t, "packets") {
 			p.t.Logf("%s is in a loop: %s packets, true %v", r["flow"], r["packets"], n)
 			continue
