@@ -381,7 +381,8 @@ func (p *played) sent(plugin, link string) map[string]float64 {
 }
 
 // sizes checks flows at a node: the claims of each row hold, the sum of the differences from the
-// true packets is at most a hundredth of them, and the largest flows are the truly largest.
+// true packets is at most a hundredth of them, and the largest flows are the truly largest, unless
+// the plugin says that data is missing.
 func (p *played) sizes(plugin string, rows []row) int {
 	if len(rows) == 0 {
 		return 0
@@ -428,7 +429,7 @@ func (p *played) sizes(plugin string, rows []row) int {
 	slices.SortFunc(listed, func(a, b size) int { return cmp.Compare(b.published, a.published) })
 	top := listed[:min(len(listed), 10)]
 	largest := slices.SortedFunc(maps.Values(actual), func(a, b float64) int { return cmp.Compare(b, a) })
-	if least := largest[min(len(top), len(largest))-1]; top[len(top)-1].true < 0.95*least {
+	if least := largest[min(len(top), len(largest))-1]; top[len(top)-1].true < 0.95*least && p.complete(plugin) {
 		var unlisted []string
 		for flow, n := range actual {
 			if n >= least && !slices.ContainsFunc(listed, func(x size) bool { return x.flow == flow }) {
