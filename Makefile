@@ -262,8 +262,8 @@ faults: build $(INFLUXD) ## the fault suite, into docs/evidence/faults.md unless
 	  ./lab/faults $(if $(CI),,-write) -only '$(or $(FAULTS),.)'
 
 evidence: ## what CI leaves out, one after the other, also after a failure (hours)
-	$(MAKE) -k model tutorial example-cluster soak soak-cluster full-disks questions netns-harm figures-check fuzz-all \
-	  sustain scale cost fidelity findings
+	$(MAKE) -k model tutorial example-cluster soak soak-cluster full-disks questions volume netns-harm \
+	  figures-check fuzz-all sustain scale cost fidelity findings
 
 questions: $(INFLUXD) ## the queries of docs/yang.md about each scenario that ships (QUESTIONS="chamelemon/" for some)
 	NETSKETCH_REQUIRE_INFLUXD=1 INFLUXD=$(INFLUXD) NETSKETCH_QUESTIONS=$(or $(QUESTIONS),all) $(GO) test -C lab/questions \

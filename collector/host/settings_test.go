@@ -71,8 +71,8 @@ func TestSettings(t *testing.T) {
 	}
 }
 
-// TestSharedEnd: an agent receives the end of its settings that it does not have, and applies whole
-// settings. An agent of an earlier version receives them whole.
+// TestSharedEnd: settings often end like those before. The collector does not send that end again,
+// and the agent applies the whole settings. An agent without Hello.tails receives all of them.
 func TestSharedEnd(t *testing.T) {
 	r := newRig(t, nil, "h1")
 	h := r.start("h1", nil)

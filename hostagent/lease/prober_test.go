@@ -624,8 +624,8 @@ func TestCarrierLosesMore(t *testing.T) {
 	}
 }
 
-// TestBudget: all peers have leases as long as the budget can renew them. One peer more, and leases
-// are on demand; those that exist stay.
+// TestBudget: all peers get leases as long as the budget can renew them. With one peer more, only
+// peers to which the host sends get new leases; leases that exist remain.
 func TestBudget(t *testing.T) {
 	s := simulate(t, 10, 300, &path{delay: time.Millisecond})
 	s.run(10 * time.Second)

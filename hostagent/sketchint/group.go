@@ -83,7 +83,8 @@ func newGroup(s *wire.Settings) (*group, error) {
 	return g, err
 }
 
-// reset empties a finished group, whose cache is empty, for another interval.
+// reset empties the towers of a finished group, so that it can measure another interval. Its cache
+// must be empty.
 func (g *group) reset() {
 	flows, latencies := g.Flows, g.Latencies
 	flows.Reset()

@@ -165,7 +165,8 @@ func TestWatchReplacedDirectories(t *testing.T) {
 	expect("a new directory", "five")
 }
 
-// The error of a watch names the limit that is used up: its own text is about disks and files.
+// The error of a watch names the limit of inotify that is used up. The kernel's text would name the
+// disk or the open files.
 func TestWatchLimits(t *testing.T) {
 	for err, want := range map[error]string{syscall.ENOSPC: "max_user_watches", syscall.EMFILE: "max_user_instances",
 		syscall.EACCES: "permission denied"} {

@@ -243,7 +243,8 @@ func (r *Reader) Next() (Packet, error) {
 	return Packet{r.dates.next(r.packets-1, p.date), frame}, nil
 }
 
-// zeroChecksum reports whether a frame's IPv4 header has a checksum of zero which is wrong.
+// zeroChecksum reports whether the IPv4 header of a frame has the checksum zero, although its sum
+// is another one.
 func zeroChecksum(frame []byte) bool {
 	at := 12
 	for len(frame) >= at+4 && slices.Contains([]uint16{0x8100, 0x88a8, 0x9100}, binary.BigEndian.Uint16(frame[at:])) {

@@ -160,7 +160,7 @@ func (r *records) connection(collector, device string, ready bool) {
 	}
 }
 
-// row records the row of an epoch once. A lost epoch has no packets.
+// row records the packets of a device in an epoch, and each epoch once. A lost epoch has no count.
 func (r *records) row(device, of, count string) {
 	epoch, err1 := strconv.ParseUint(of, 10, 64)
 	packets, err2 := strconv.ParseUint(count, 10, 64)

@@ -33,8 +33,8 @@ type algorithm struct {
 	// truth returns the rows of the ground truth that are findings of a kind, by subject. It is nil if
 	// alerts are judged in healthy networks only.
 	truth func(t score.Tables, kind string) map[string]*score.Row
-	// measures maps the scorer's measures whose rows count as findings in each epoch to the faults
-	// that they find. Only rows of the network count.
+	// measures maps measures of the scorer to the fault that their rows find. The rows of the network
+	// count as findings in each epoch.
 	measures map[string]string
 	// incomplete reports whether the plugin publishes that findings of an epoch can be missing: of a
 	// switch, or of a dimension of a measure. nil: never.

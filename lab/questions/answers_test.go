@@ -638,7 +638,7 @@ func (p *played) hopQualities(plugin string, rows []row) (compared int) {
 	return compared
 }
 
-// looped returns the flows of which LightGuardian says that they pass a switch many times.
+// looped returns the flows that LightGuardian lists with the fault LOOP.
 func (p *played) looped(plugin string) map[string]bool {
 	p.t.Helper()
 	out := map[string]bool{}

@@ -82,12 +82,11 @@ func (s *Switch) start(ctx context.Context, path string, cfg Config) error {
 		program = cfg.Program
 	}
 	args := []string{program, "--device-id", strconv.FormatUint(cfg.DeviceID, 10)}
-	// an error here is reported by the calls below
 	helpCtx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	ask := exec.CommandContext(helpCtx, path, "--help")
 	ask.WaitDelay = time.Second
-	help, _ := ask.CombinedOutput()
+	help, _ := ask.CombinedOutput() // starting the switch fails for the same reasons
 	if bytes.Contains(help, []byte("--thrift-port")) {
 		_, port, err := net.SplitHostPort(addresses[2])
 		if err != nil {

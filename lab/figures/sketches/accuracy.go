@@ -16,7 +16,7 @@ import (
 // limits of the tasks as shares of the packets.
 type limits struct{ heavy, change float64 }
 
-// papers are the papers' thresholds, 500 and 250 of 2 million packets, as shares.
+// papers are the thresholds of the papers as shares: 500 and 250 of 2 million packets.
 var papers = limits{heavy: 1. / 4000, change: 1. / 8000}
 
 // row is a measured value, in the order of the columns of CSV files.

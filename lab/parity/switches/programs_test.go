@@ -56,7 +56,8 @@ func barrier() []byte {
 	return append(append(f, h...), make([]byte, 26)...)
 }
 
-// programs are all programs of p4/programs, and programs that use constructs which those lack.
+// programs returns the compiled programs of p4/programs, and programs of this package with
+// constructs that those do not use.
 func programs(t *testing.T, in []arrival) (out []*program) {
 	t.Helper()
 	for _, name := range compiled.Names() {

@@ -81,9 +81,9 @@ func (c *Counter) fail(err error) {
 
 // Settle waits until nothing was counted for a time.
 func (c *Counter) Settle(quiet time.Duration) error {
-	for {
+	for begin := time.Now(); ; {
 		c.mu.Lock()
-		since, err := time.Since(c.last), c.err
+		since, err := min(time.Since(c.last), time.Since(begin)), c.err
 		c.mu.Unlock()
 		if err != nil || since > quiet {
 			return err

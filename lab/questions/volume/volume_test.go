@@ -80,13 +80,11 @@ func measure(t *testing.T, file, plugins string, epochs int) {
 			n++
 			switch n {
 			case epochs - 1:
-				time.Sleep(time.Second)
 				if err := errors.Join(c.Settle(quiet), c.Follow(ctx, run.Address())); err != nil {
 					return err
 				}
 				c.Begin()
 			case epochs:
-				time.Sleep(time.Second)
 				if err := c.Settle(quiet); err != nil {
 					return err
 				}

@@ -254,9 +254,8 @@ type tree struct {
 	path *analysis.Path
 }
 
-// maxPaths bounds the paths of one tree, maxHops the switches of a path: a route that loops has
-// none.
-// maxTrees bounds the trees that are kept.
+// maxPaths bounds the paths of one tree, and maxTrees the trees that are kept. maxHops bounds the
+// switches of a path: a route with a loop has no path.
 const (
 	maxPaths = 4096
 	maxHops  = 64
