@@ -60,12 +60,12 @@ type Stats struct {
 	Lost            uint64            // packets lost on links
 	Dropped         map[string]uint64 // packets that switches dropped, by reason
 	InTransit       uint64            // packets on the way, or in queues
-	Lag             time.Duration     // largest delay of a packet on the wall clock
+	Lag             time.Duration     // largest delay of an event on the wall clock or a paced one
 }
 
 // Stats returns the counts of the whole network.
 func (n *Network) Stats() Stats {
-	s := Stats{Dropped: map[string]uint64{}, Lag: time.Duration(n.lag.Load())}
+	s := Stats{Dropped: map[string]uint64{}, Lag: n.clock.Lag()}
 	for i := range n.hosts {
 		s.Sent += n.hosts[i].sent.Load()
 		s.Received += n.hosts[i].received.Load()

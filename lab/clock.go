@@ -4,6 +4,7 @@ package lab
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"github.com/netsketch/netsketch/collector/epoch"
@@ -13,6 +14,9 @@ import (
 type Clock interface {
 	// Now returns the time since the start.
 	Now() time.Duration
+	// Lag returns by how much the latest event came after its time on the machine's clock. It is 0
+	// on a clock that does not follow the machine's.
+	Lag() time.Duration
 	// wait returns true when the time is at, and false when wake was signalled
 	// before. A virtual clock moves to at at once.
 	wait(ctx context.Context, at time.Duration, wake <-chan struct{}) (bool, error)
@@ -28,13 +32,17 @@ const pace = 200 * time.Microsecond
 type wallClock struct {
 	start time.Time
 	timer *time.Timer
+	lag   atomic.Int64
 }
 
 func (c *wallClock) Now() time.Duration { return time.Since(c.start) }
 
+func (c *wallClock) Lag() time.Duration { return time.Duration(c.lag.Load()) }
+
 func (c *wallClock) wait(ctx context.Context, at time.Duration, wake <-chan struct{}) (bool, error) {
 	d := at - c.Now()
 	if d <= pace {
+		c.lag.Store(max(c.lag.Load(), int64(-d)))
 		return true, ctx.Err()
 	}
 	if c.timer == nil {
@@ -64,7 +72,40 @@ type virtualClock struct {
 
 func (c *virtualClock) Now() time.Duration { return c.v.Now().Sub(c.start) }
 
+func (c *virtualClock) Lag() time.Duration { return 0 }
+
 func (c *virtualClock) wait(ctx context.Context, at time.Duration, _ <-chan struct{}) (bool, error) {
 	c.v.AdvanceTo(c.start.Add(at))
 	return true, ctx.Err()
+}
+
+// PacedClock returns the lab's view of a virtual clock, which Play moves, but never ahead of the
+// machine's clock. What is late does not change the results: the virtual time is late too, and
+// catches up as fast as the machine can.
+func PacedClock(v *epoch.Virtual) Clock {
+	now := v.Now()
+	return &pacedClock{virtualClock{v, now}, WallClock(now).(*wallClock)}
+}
+
+// tick is how long a paced clock stands still at most while it waits for the next event.
+const tick = 10 * time.Millisecond
+
+type pacedClock struct {
+	virtualClock
+	wall *wallClock
+}
+
+func (c *pacedClock) Lag() time.Duration { return c.wall.Lag() }
+
+func (c *pacedClock) wait(ctx context.Context, at time.Duration, wake <-chan struct{}) (bool, error) {
+	for {
+		next := min(at, c.Now()+tick)
+		if reached, err := c.wall.wait(ctx, next, wake); err != nil || !reached {
+			return false, err
+		}
+		c.v.AdvanceTo(c.start.Add(next))
+		if next == at {
+			return true, ctx.Err()
+		}
+	}
 }

@@ -78,7 +78,6 @@ type Network struct {
 	wires map[string][2]*wire // wires by link name: from A to B, from B to A
 	loads sync.Pool
 	wake  chan struct{}
-	lag   atomic.Int64
 
 	journal truth.Journal
 	stays   truth.Stays

@@ -30,7 +30,7 @@ type demoFlags struct {
 	rows, truth, charts                                     string // where a sweep writes
 	epochs, seeds                                           int
 	sweep                                                   []string
-	json, virtual                                           bool
+	json, virtual, wall                                     bool
 	bmv2                                                    []string
 	influx                                                  influxFlags
 }
@@ -55,11 +55,13 @@ A scenario is played once, or for --epochs. On a terminal or with --http, and wi
 apart, a capture file is played again and again, and after another scenario the console and the gNMI
 server stay with its last results. Otherwise a capture file is played once.
 
-The exit code is 0 only if the results meet the bounds of the scenario.
+The exit code is 0 only if the results meet the bounds of the scenario. On a machine that is too slow
+for its epochs, the emulated network and the collector's clock slow down together, so the load does
+not change the results. --wall plays on the machine's clock instead.
 
 With --sweep or --seeds, the scenario is played once for each combination of values and seeds, and the
 mean of each measure is printed with its 95 % confidence interval over the seeds. --rows writes the
-measures of each run.
+measures of each run. It runs on a virtual clock, or with --wall.
 
 With --interface, the demo measures the traffic of a network interface of this machine instead: its top
 flows, changes and entropy. It only reads packets, and needs root or the capability CAP_NET_RAW (Linux).
@@ -118,6 +120,7 @@ func (f *demoFlags) declare(cmd *cobra.Command) {
 	flags.IntVar(&f.epochs, "epochs", 0, "number of epochs, after which the demo ends; 0: as in the scenario")
 	flags.BoolVar(&f.json, "json", false, "print one JSON object at the end instead of the live table")
 	flags.BoolVar(&f.virtual, "virtual", false, "play on a virtual clock, as fast as it can be computed")
+	flags.BoolVar(&f.wall, "wall", false, "play on the machine's clock: a busy machine makes epochs partial")
 	flags.StringArrayVar(&f.sweep, "sweep", nil, "`key=values` of the scenario to play in turn, such as\n"+
 		"traffic[0].flows=1000,5000; may be repeated for a grid")
 	flags.IntVar(&f.seeds, "seeds", 1, "number of seeds to play, from the scenario's on")
@@ -141,7 +144,7 @@ func (f *demoFlags) declare(cmd *cobra.Command) {
 	flags.StringVar(&f.influx.token, "influxdb-token", "", "its `token`, or user:password")
 	flags.StringVar(&f.influx.org, "influxdb-org", "", "its `organization`")
 	flags.StringVar(&f.influx.bucket, "influxdb-bucket", "netsketch", "its `bucket`, or database/retention")
-	for _, other := range []string{"scenario", "trace", "virtual", "bmv2", "sweep", "seeds", "ground-truth"} {
+	for _, other := range []string{"scenario", "trace", "virtual", "wall", "bmv2", "sweep", "seeds", "ground-truth"} {
 		cmd.MarkFlagsMutuallyExclusive("interface", other)
 	}
 	for _, other := range []string{"trace", "json", "http", "web", "influxdb"} {
@@ -231,8 +234,8 @@ func runDemo(cmd *cobra.Command, f *demoFlags) (began bool, err error) {
 			return false, err
 		}
 	}
-	o := scenario.Options{PluginDir: f.plugins, Listen: f.listen, Web: f.web, HTTP: f.http, Virtual: f.virtual,
-		BMv2: f.bmv2, Logger: logger, Version: version}
+	o := scenario.Options{PluginDir: f.plugins, Listen: f.listen, Web: f.web, HTTP: f.http, Virtual: !f.wall,
+		Paced: !f.wall && !f.virtual, BMv2: f.bmv2, Logger: logger, Version: version}
 	if f.virtual && f.influx.url != "" { // a dashboard shows the newest points
 		o.Start = time.Now().Truncate(s.Epoch).Add(-virtualSpan(s))
 	}

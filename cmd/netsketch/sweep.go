@@ -29,7 +29,7 @@ func runSweep(cmd *cobra.Command, f *demoFlags) (began bool, err error) {
 		return false, fmt.Errorf("--seeds %d: expected 1 or more", f.seeds)
 	}
 	w := sweep.Sweep{Seeds: f.seeds, Load: f.load, Options: scenario.Options{PluginDir: f.plugins,
-		Listen: "127.0.0.1:0", Virtual: f.virtual, BMv2: f.bmv2, Logger: logger, Version: version}}
+		Listen: "127.0.0.1:0", Virtual: !f.wall, BMv2: f.bmv2, Logger: logger, Version: version}}
 	for _, text := range f.sweep {
 		axis, err := sweep.ParseAxis(text)
 		if err != nil {

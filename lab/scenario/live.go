@@ -353,7 +353,7 @@ func (r *LiveReport) draw(c score.Canvas) string {
 	r.flows(&c, e.Results, "heavy-change", busiest, "largest changes since the epoch before", "delta", "")
 	r.flows(&c, e.Results, "ddos-victim", score.View{Device: r.Interface}, "destinations of unusually many sources",
 		"distinct-sources", "")
-	drawCommands(&c, []string{
+	c.Commands([]string{
 		program.Name() + " query /univmon/heavy-hitters --address " + r.GNMI,
 		"gnmic -a " + r.GNMI + " --insecure -e proto --format flat subscribe --path /univmon/node-summaries",
 	})

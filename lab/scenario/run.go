@@ -51,6 +51,9 @@ type Options struct {
 	// Virtual plays on a virtual clock: as fast as it can be computed, and the same in
 	// every run. Otherwise an epoch takes its time.
 	Virtual bool
+	// Paced keeps the virtual clock from running ahead of the machine's. Epochs take longer on a
+	// machine that cannot keep up, and the results stay the same. It needs Virtual.
+	Paced bool
 	// Start is when virtual time begins; January 1, 2026 if it is zero.
 	Start time.Time
 	// BMv2 are the switches, by name or role, that run BMv2's simple_switch_grpc instead of a soft
@@ -133,11 +136,16 @@ func Open(ctx context.Context, s *Scenario, o Options) (r *Run, err error) {
 	}
 	clock := lab.WallClock(time.Now())
 	if o.Virtual {
-		if r.o.Start.IsZero() {
+		switch {
+		case o.Paced:
+			r.o.Start = time.Now()
+		case r.o.Start.IsZero():
 			r.o.Start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 		}
 		r.virtual = epoch.NewVirtual(r.o.Start, virtualLimit)
-		clock = lab.VirtualClock(r.virtual)
+		if clock = lab.VirtualClock(r.virtual); o.Paced {
+			clock = lab.PacedClock(r.virtual)
+		}
 	}
 	external, err := bmv2Switches(f, o.BMv2)
 	if err != nil {
@@ -168,7 +176,9 @@ func Open(ctx context.Context, s *Scenario, o Options) (r *Run, err error) {
 		Scenario: s.Name, Clock: "wall", Switches: len(f.Switches), Hosts: len(f.Hosts), Program: s.programText(),
 		GNMI: r.outs.Address("gnmi"), Console: r.outs.ConsoleURL(), Started: time.Now().UTC(),
 	}
-	if o.Virtual {
+	if o.Paced {
+		r.report.Clock = pacedClock
+	} else if o.Virtual {
 		r.report.Clock = "virtual"
 	}
 	for _, path := range slices.Sorted(maps.Keys(r.places)) {
@@ -411,7 +421,7 @@ func (r *Run) Play(ctx context.Context) (*Report, error) {
 	}
 	watch, stop := context.WithCancel(ctx)
 	var watching sync.WaitGroup
-	if r.virtual == nil && len(r.scored) > 0 {
+	if (r.virtual == nil || r.o.Paced) && len(r.scored) > 0 {
 		a := r.scorers[r.scored[0]].Algorithm()
 		marker := []string{a.Root, "summary", "state", cmp.Or(a.Marker, score.DefaultMarker)}
 		watching.Go(func() { r.latency.Watch(watch, r.client, marker, r.o.Logger) })
@@ -430,9 +440,7 @@ func (r *Run) Play(ctx context.Context) (*Report, error) {
 	}
 	r.fillStats()
 	r.report.finish(r.s.Expect, r.scorers)
-	if r.virtual == nil {
-		r.report.Hint = r.report.slow(r.s.Epoch)
-	}
+	r.report.Hint = r.report.slow(r.s.Epoch)
 	return &r.report, err
 }
 
@@ -524,6 +532,9 @@ func (r *Run) last() int {
 // playVirtual moves time itself: traffic of one epoch, then its boundary to the end.
 func (r *Run) playVirtual(ctx context.Context) error {
 	interval := r.s.Epoch
+	if r.o.Paced { // the time of the start is over
+		r.virtual.AdvanceTo(time.Now())
+	}
 	at := r.virtual.Now().Truncate(interval).Add(interval)
 	labTime := func(t time.Time) time.Duration { return t.Sub(r.o.Start) }
 	idle := 0 // epochs before the traffic: agents receive their settings in the first one

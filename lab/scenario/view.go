@@ -87,7 +87,7 @@ func (r *Run) draw(b score.Canvas) string {
 			b.WriteString(b.Red("results of the network leave these out") + "\n")
 		}
 		// Without a terminal the hint is at the end.
-		if hint := rep.slow(r.s.Epoch); hint != "" && r.virtual == nil && b.Terminal {
+		if hint := rep.slow(r.s.Epoch); hint != "" && b.Terminal {
 			b.WriteString(b.Bold(hint) + "\n")
 		}
 	}
@@ -103,24 +103,8 @@ func (r *Run) draw(b score.Canvas) string {
 			commands = append(commands, strings.ReplaceAll(line, "%s", rep.GNMI))
 		}
 	}
-	drawCommands(&b, commands)
+	b.Commands(commands)
 	return b.String() + "\n"
-}
-
-// drawCommands writes commands that a person can try, each once.
-func drawCommands(b *score.Canvas, commands []string) {
-	if b.Later || len(commands) == 0 {
-		return
-	}
-	b.WriteString("try it from another terminal:\n")
-	for i, command := range commands {
-		if slices.Contains(commands[:i], command) {
-			continue
-		}
-		for _, part := range score.Continued(command, b.Columns-2) {
-			b.Printf("  %s\n", b.Bold(part))
-		}
-	}
 }
 
 // drawStory writes what happens in the epoch that has ended, where to look at it, and what comes

@@ -17,7 +17,7 @@ func TestCommandsAreNotRepeated(t *testing.T) {
 		v := ViewWriter{W: &out, Terminal: terminal}
 		for range 3 {
 			if err := v.show(func(c score.Canvas) string {
-				drawCommands(&c, []string{"gnmic get", "gnmic get", "netsketch top"})
+				c.Commands([]string{"gnmic get", "gnmic get", "netsketch top"})
 				return c.String()
 			}, 0); err != nil {
 				t.Fatal(err)
@@ -73,19 +73,26 @@ func TestVerdict(t *testing.T) {
 // Only a run on a too slow machine reports it.
 func TestSlowMachineIsReported(t *testing.T) {
 	for _, tc := range []struct {
-		lag      time.Duration
-		status   string
-		reported bool
+		clock  string
+		lag    time.Duration
+		status string
+		want   []string // parts of the hint; nil: none
 	}{
-		{870 * time.Millisecond, "PARTIAL", true},
-		{870 * time.Millisecond, "COMPLETE", false},
-		{20 * time.Millisecond, "PARTIAL", false},
+		{"wall", 870 * time.Millisecond, "PARTIAL", []string{"870ms late", "--virtual"}},
+		{"wall", 870 * time.Millisecond, "COMPLETE", nil},
+		{"wall", 20 * time.Millisecond, "PARTIAL", nil},
+		{pacedClock, 870 * time.Millisecond, "PARTIAL", nil},
+		{pacedClock, 1870 * time.Millisecond, "COMPLETE", []string{"1.87s behind", "not change"}},
 	} {
-		r := Report{Network: NetworkStats{LagNS: int64(tc.lag)}, Epochs: []EpochScore{{Status: tc.status}}}
+		r := Report{Clock: tc.clock, Network: NetworkStats{LagNS: int64(tc.lag)}, Epochs: []EpochScore{{Status: tc.status}}}
 		got := r.slow(time.Second)
-		if tc.reported != (got != "") || tc.reported &&
-			(!strings.Contains(got, "870ms late") || !strings.Contains(got, "--virtual")) {
-			t.Errorf("%v late, %v: %q", tc.lag, tc.status, got)
+		if (got != "") != (tc.want != nil) {
+			t.Errorf("%s, %v late, %v: %q", tc.clock, tc.lag, tc.status, got)
+		}
+		for _, part := range tc.want {
+			if !strings.Contains(got, part) {
+				t.Errorf("%s, %v late, %v: %q lacks %q", tc.clock, tc.lag, tc.status, got, part)
+			}
 		}
 	}
 }
