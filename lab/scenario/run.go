@@ -48,11 +48,9 @@ type Options struct {
 	// HTTP is the address of /metrics, /metrics/results with all lists of the scored plugins, /healthz
 	// and /readyz; they are not served if empty.
 	HTTP string
-	// Virtual plays on a virtual clock: as fast as it can be computed, and the same in
-	// every run. Otherwise an epoch takes its time.
+	// Virtual plays on a virtual clock: as fast as it can be computed, the same in every run.
 	Virtual bool
-	// Paced keeps the virtual clock from running ahead of the machine's. Epochs take longer on a
-	// machine that cannot keep up, and the results stay the same. It needs Virtual.
+	// Paced keeps the virtual clock from running ahead of the machine's. It needs Virtual.
 	Paced bool
 	// Start is when virtual time begins; January 1, 2026 if it is zero.
 	Start time.Time
