@@ -14,8 +14,8 @@ import (
 type Clock interface {
 	// Now returns the time since the start.
 	Now() time.Duration
-	// Lag returns by how much the latest event came after its time on the machine's clock. It is 0
-	// on a clock that does not follow the machine's.
+	// Lag returns the longest time by which an event came after its time on the machine's clock. A
+	// clock that does not follow the machine's has none: it returns 0.
 	Lag() time.Duration
 	// wait returns true when the time is at, and false when wake was signalled
 	// before. A virtual clock moves to at at once.
@@ -80,8 +80,8 @@ func (c *virtualClock) wait(ctx context.Context, at time.Duration, _ <-chan stru
 }
 
 // PacedClock returns the lab's view of a virtual clock, which Play moves, but never ahead of the
-// machine's clock. What is late does not change the results: the virtual time is late too, and
-// catches up as fast as the machine can.
+// machine's clock. When the machine cannot keep up, the virtual time falls behind, and later
+// catches up as fast as it can be computed. So a slow machine does not change results.
 func PacedClock(v *epoch.Virtual) Clock {
 	now := v.Now()
 	return &pacedClock{virtualClock{v, now}, WallClock(now).(*wallClock)}

@@ -11,8 +11,8 @@ import (
 	"github.com/netsketch/netsketch/collector/epoch"
 )
 
-// A paced clock never runs ahead of the machine's. After work that takes too long it catches up, and
-// reports by how much it was late.
+// A paced clock never runs ahead of the machine's. After work that takes too long it catches up,
+// and reports by how much it was late.
 func TestPacedClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
@@ -34,7 +34,7 @@ func TestPacedClock(t *testing.T) {
 		if real := time.Since(began); real < time.Second-pace || real > time.Second+pace || c.Lag() > pace {
 			t.Errorf("one second took %v, lag %v", real, c.Lag())
 		}
-		time.Sleep(3 * time.Second) // the lab computes
+		time.Sleep(3 * time.Second) // in the bubble's time: the lab computes for so long
 		reach(2 * time.Second)
 		if real := time.Since(began); real > 4*time.Second+pace {
 			t.Errorf("a late clock waited until %v", real)

@@ -240,8 +240,8 @@ func (n *Network) pop() event {
 // source that ends early leaves the network quiet; its error ends Play.
 //
 // On the wall clock Play keeps pace with the clock; when the machine cannot, packets are late, and
-// Stats.Lag is the delay. On a virtual or paced clock Play moves the time. Play must not run twice at
-// once.
+// Stats.Lag is the delay. On a virtual or paced clock Play moves the time. Play must not run twice
+// at once.
 func (n *Network) Play(ctx context.Context, src traffic.Source, until time.Duration) error {
 	pkt, more, err := n.pull(src)
 	if err != nil {

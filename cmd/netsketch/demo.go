@@ -144,6 +144,7 @@ func (f *demoFlags) declare(cmd *cobra.Command) {
 	flags.StringVar(&f.influx.token, "influxdb-token", "", "its `token`, or user:password")
 	flags.StringVar(&f.influx.org, "influxdb-org", "", "its `organization`")
 	flags.StringVar(&f.influx.bucket, "influxdb-bucket", "netsketch", "its `bucket`, or database/retention")
+	cmd.MarkFlagsMutuallyExclusive("virtual", "wall")
 	for _, other := range []string{"scenario", "trace", "virtual", "wall", "bmv2", "sweep", "seeds", "ground-truth"} {
 		cmd.MarkFlagsMutuallyExclusive("interface", other)
 	}

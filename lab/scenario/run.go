@@ -52,7 +52,7 @@ type Options struct {
 	Virtual bool
 	// Paced keeps the virtual clock from running ahead of the machine's. It needs Virtual.
 	Paced bool
-	// Start is when virtual time begins; January 1, 2026 if it is zero.
+	// Start is when virtual time begins; January 1, 2026 if it is zero. Paced begins at the present.
 	Start time.Time
 	// BMv2 are the switches, by name or role, that run BMv2's simple_switch_grpc instead of a soft
 	// switch.
