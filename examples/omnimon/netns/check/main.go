@@ -194,8 +194,8 @@ func (c *check) saw(epoch int64) bool {
 	return c.settled[epoch] != nil
 }
 
-// errUnseen says that a busy machine kept results of a transfer from this program: they are unknown,
-// not wrong.
+// errUnseen says that a busy machine kept results of a transfer from this program: they are not
+// known, but not wrong either.
 var errUnseen = errors.New("a busy machine kept results from this program,")
 
 // unseen returns errUnseen and prints why, if the settled results of an epoch did not come because
