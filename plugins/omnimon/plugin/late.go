@@ -98,7 +98,8 @@ func (h *history) withdraw(r *run) {
 	number := r.epoch.Number
 	h.Exact = slices.DeleteFunc(h.Exact, func(n uint64) bool { return n >= number })
 	h.Withdrawn = slices.DeleteFunc(h.Withdrawn, func(w withdrawal) bool { return w.Epoch >= number })
-	h.Held = slices.DeleteFunc(h.Held, func(x held) bool { return x.Epoch+settleEpochs < number || x.Epoch >= number })
+	settled := min(h.Last, number-1)
+	h.Held = slices.DeleteFunc(h.Held, func(x held) bool { return x.Epoch+settleEpochs <= settled || x.Epoch >= number })
 	for _, w := range r.epoch.LateWarnings {
 		r.lateness = append(r.lateness, late{w.Epoch, cmp.Or(w.Device, "all devices") + ": " + w.Reason})
 	}
@@ -112,18 +113,14 @@ func (h *history) withdraw(r *run) {
 		}
 	}
 	delivered := r.delivered()
-	for _, name := range h.Delivered {
-		if _, ok := slices.BinarySearch(delivered, name); !ok {
-			h.Unreported = number
-		}
-	}
+	missing := func(name string) bool { _, ok := slices.BinarySearch(delivered, name); return !ok }
 	if number != h.Last+1 {
 		h.Unreported = number - 1
 	}
-	h.Last, h.Delivered = number, delivered
-	if r.result == nil || r.status() == sdk.StatusLost {
+	if r.result == nil || r.status() == sdk.StatusLost || slices.ContainsFunc(h.Delivered, missing) {
 		h.Unreported = number
 	}
+	h.Last, h.Delivered = number, delivered
 }
 
 // doubt returns why the losses of a held epoch are not known, "" if they are. A late packet of an
@@ -178,11 +175,16 @@ func (h *history) check() error {
 }
 
 // settle holds the newest epoch, and settles the epoch four before it: losses of that epoch begin
-// alerts, unless packets of it were late.
+// alerts, unless packets of it were late. So do losses of earlier epochs that wait still.
 func (h *history) settle(r *run) {
 	number := r.epoch.Number
 	h.Held = append(h.Held, held{Epoch: number, Status: r.status(), Losses: r.lossAlerts, Pending: r.pending,
 		LossyFlows: int64(r.lossyFlows()), LostPackets: int64(r.traffic.lost)})
+	for ; h.Held[0].Epoch+settleEpochs < number; h.Held = h.Held[1:] { // its fourth epoch was never sealed
+		if x := &h.Held[0]; x.Late == "" {
+			r.problems = append(r.problems, x.Losses...)
+		}
+	}
 	if x := &h.Held[0]; x.Epoch+settleEpochs == number {
 		if r.settled, r.doubt = x, h.doubt(x); x.Pending && r.doubt == "" {
 			h.Exact = append(h.Exact, x.Epoch)

@@ -898,6 +898,25 @@ func TestSettledEpochs(t *testing.T) {
 	}
 }
 
+// Losses of an epoch whose fourth epoch after it was never sealed begin an alert all the same.
+func TestSettleAfterSkip(t *testing.T) {
+	h := start(t, "")
+	numbers, alerts := numbersOf(t, h.Settings()), []uint64{}
+	for number := uint64(20); number < 32; number++ {
+		if number == 26 || number == 27 {
+			continue
+		}
+		s := newSim(t, number, 100, func(e string) bool { return e == "leaf2/3~h3" && number == 22 })
+		out := h.Analyze(s.epoch(numbers))
+		if row := sdktest.Rows(t, out, alertList)["leaf2/3~h3 PACKETS_LOST"]; row != nil && row["active"] == true {
+			alerts = append(alerts, number)
+		}
+	}
+	if !slices.Equal(alerts, []uint64{28}) {
+		t.Errorf("the loss of epoch 22 is an alert in epochs %v, want 28", alerts)
+	}
+}
+
 // Numbers stay with their hosts across restarts, and a watched flow has a row without packets.
 func TestState(t *testing.T) {
 	h := start(t, `{"limits": {"flows": 0, "hops": 0}}`)
