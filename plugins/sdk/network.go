@@ -345,7 +345,8 @@ func (n *Network) Bind(needs []ObjectNeed) (bindings []Binding, missing []Missin
 	return bindings, missing
 }
 
-// readable names the registers of the first device that has any, for whoever misses one.
+// readable lists the registers of the first device that has any, for the message that an object is
+// missing.
 func (n *Network) readable() string {
 	for _, d := range n.Devices {
 		var names []string

@@ -18,7 +18,8 @@ import (
 type Results struct {
 	// Tables are published together.
 	Tables []TableResult
-	// End is the end of the range that the tables of later calls of Add measured; zero: of the epoch.
+	// End is the end of the range that the tables of later calls of Add measured; the zero time
+	// means the end of the epoch.
 	End time.Time
 	// Plans apply to later epochs.
 	Plans []Plan
@@ -84,7 +85,8 @@ type TableResult struct {
 	Table *table.Table
 	// Replace is set if the table replaces all rows of its list and target.
 	Replace bool
-	// End is the timestamp of the rows: the end of the range that they measured; zero: of the epoch.
+	// End is the timestamp of the rows: the end of the range that they measured. The zero time
+	// means the end of the epoch.
 	End time.Time
 }
 

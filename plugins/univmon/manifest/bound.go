@@ -8,7 +8,7 @@ import (
 	"slices"
 )
 
-// lowerBound returns a number that the cost of no manifest is below. It is the larger one of two:
+// lowerBound returns a lower bound of the cost of every manifest: the larger of two bounds.
 //
 //   - The linear program of Figure 4, whose variables may be fractions. The coverage of all
 //     dimensions is the same, so the mean of a solution over the dimensions, weighted by their
@@ -68,9 +68,9 @@ type demand struct {
 	sketches float64
 }
 
-// demandsOf returns one sketch for each set, (L + 1) / 2 for odd cycles of L sets of two switches,
-// and n - 1 for n switches, four or more, of which each two are a set: so it is where only the ends
-// of paths are known.
+// demandsOf returns the demands of a problem: one sketch for each set; (L + 1) / 2 sketches for an
+// odd cycle of L sets of two switches; n - 1 sketches for a clique of n switches, at least four,
+// in which every two switches are a set. Cliques occur where only the ends of paths are known.
 func demandsOf(n int, sets [][]int) (out []demand) {
 	links, linked := make([][]int, n), make(map[[2]int]bool)
 	for _, set := range sets {

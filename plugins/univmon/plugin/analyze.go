@@ -340,7 +340,7 @@ func (a *analysis) add(v view, switches map[scope]*result) (*result, string) {
 			len(r.from), len(r.from)+len(absent), strings.Join(absent, ", "))
 	}
 	if v.assigned && r.whole {
-		r.from = []string{Network} // of the network, whichever switches count
+		r.from = []string{Network} // results of the network stay comparable when other switches count
 		if a.incomplete != "" {
 			r.status, r.whole = sdk.StatusPartial, false
 		}

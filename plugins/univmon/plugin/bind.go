@@ -57,9 +57,9 @@ var (
 			"columns": ""}}
 	heavyNeed = sdk.ObjectNeed{Annotation: annotation,
 		Values: map[string]string{"part": "heavy", "key": "", "ways": "", "slots": ""}}
-	// unparsedNeed is optional. Reason number i is in cell i + 1; for packets that the switch
-	// forwards, it is as many cells later as forwarded says. A switch with these cells has the table
-	// choiceTable.
+	// unparsedNeed is an optional object that counts packets without a flow by reason. Cell i + 1
+	// counts packets with reason i that the switch drops; for packets that it forwards, the cell is
+	// "forwarded" cells later, a value of the annotation. Switches with the object have choiceTable.
 	unparsedNeed = sdk.ObjectNeed{Annotation: annotation, Values: map[string]string{"part": "unparsed", "reasons": ""}}
 )
 
