@@ -66,7 +66,7 @@ func Check(ctx context.Context, cfg *config.Config, deps Dependencies) (Checked,
 
 // Checked is the result of Check.
 type Checked struct {
-	Warnings  []string        // what plugins miss in the network, and certificates that are not used or not valid
+	Warnings  []string        // what plugins need and the network lacks, and certificates that are not used or not valid
 	HostRoles []string        // roles of host agents for which plugins have settings
 	Programs  []*p4rt.Program // programs of devices from files, each once; nil if a device has a fault
 }
@@ -93,7 +93,7 @@ func Network(ctx context.Context, cfg *config.Config, plugin string, deps Depend
 }
 
 // CheckSessions subscribes over gNMI to every device that has a gNMI section, and waits until each
-// has sent values. The error names the devices that have not when ctx ends, and the reasons.
+// has sent values. The error names the devices that have sent none when ctx ends, with the reasons.
 func CheckSessions(ctx context.Context, cfg *config.Config) error {
 	registry, err := schema.New(slices.Concat(yang.CollectorModules(), yang.SwitchModules()))
 	if err != nil {

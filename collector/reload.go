@@ -116,7 +116,7 @@ func (c *Collector) reload(ctx context.Context, next *config.Config, requested b
 	if next == nil {
 		next = current
 	}
-	// current holds what is in force, so that later reloads name these keys as well.
+	// Keys that need a restart keep the values in force, so that later reloads name them again.
 	next, needRestart := next.KeepFixed(current)
 	next = c.autoload(next)
 	changes := config.Compare(current, next)
@@ -166,7 +166,7 @@ func (c *Collector) reload(ctx context.Context, next *config.Config, requested b
 		c.analysis.Reload(ctx, analysisConfig(next), changes),
 	)
 	c.network.Bind(c.analysis.Bindings(), c.analysis.BankEpochs())
-	c.network.Await() // another member may run a plugin after the change, so the reports expected change
+	c.network.Await() // a plugin may move to another member, which then needs other readings
 	var reasons []string
 	if err != nil {
 		reasons = append(reasons, err.Error())

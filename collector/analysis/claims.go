@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// What a plugin has for itself: the registers that it reads, and the tables of switches that it
+// What belongs to one plugin only: the registers that it reads, and the tables of switches that it
 // writes.
 
 package analysis
@@ -47,8 +47,8 @@ func (c *Component) release(name string) {
 	maps.DeleteFunc(c.tables, func(_ deviceTable, owner string) bool { return owner == name })
 }
 
-// admit makes a plugin part of the component, with its standing plan. It fails if the plugin wants
-// what a plugin that was admitted before has for itself. c.changing is held.
+// admit makes a plugin part of the component, with its standing plan. It fails if the plugin needs
+// a register or table that belongs to a plugin admitted before it. c.changing is held.
 func (c *Component) admit(p *plugin) error {
 	if err := c.readsAlone(p); err != nil {
 		return err
@@ -71,9 +71,9 @@ func (c *Component) admit(p *plugin) error {
 	return nil
 }
 
-// contested returns why the plugin analyzes no epochs: it wants what a plugin that was admitted
-// before has for itself, since the network or the configuration of either has changed. A standing
-// plan that was held back for this reason is added once no other plugin has its tables.
+// contested returns why the plugin analyzes no epochs: after a change of the network or of a
+// configuration, it needs a register or table that belongs to a plugin admitted before it. A
+// standing plan that was held back for this reason is added once no other plugin has its tables.
 func (p *plugin) contested() error {
 	p.mu.Lock()
 	standing := p.held
@@ -103,7 +103,7 @@ func (p *plugin) contested() error {
 }
 
 // readsAlone returns an error that names the first register that the plugin and one that was
-// admitted before read, unless one of them declares that it reads along.
+// admitted before read, unless one of them declares that it shares the register.
 func (c *Component) readsAlone(p *plugin) error {
 	network, mine := sync.OnceValue(p.network), p.bindings()
 	for _, q := range c.running() {

@@ -18,8 +18,8 @@ import (
 var errTorn = fmt.Errorf("its collector merged it with another switch, which has other data here: %w", epoch.ErrLate)
 
 // Merge returns the registers that a plugin reads, from all switches with a reading in the epoch,
-// after the plugin has merged them. It returns nil if the plugin does not merge. Expected lists
-// these switches.
+// after the plugin has merged them. It returns nil if the plugin does not merge. Field Expected of
+// the result lists these switches.
 func (c *Component) Merge(ctx context.Context, plugin string, ep *epoch.Epoch) (*sdk.Epoch, error) {
 	p := c.plugin(plugin)
 	if p == nil {

@@ -216,7 +216,7 @@ func (p *plugin) analyze(e *sdk.Epoch) PluginReport {
 	rep := PluginReport{Name: p.name, records: p.records}
 	limit := p.config().Deadline
 	switch {
-	case p.attached: // a breakpoint is no failure
+	case p.attached: // a call may wait at a breakpoint of the debugger
 		limit = 24 * time.Hour
 	case limit <= 0:
 		limit = e.End.Sub(e.Start)
@@ -239,7 +239,7 @@ func (p *plugin) analyze(e *sdk.Epoch) PluginReport {
 	if answered {
 		p.keep(results.State)
 		p.c.deps.Plans.Delivered(p.name, len(e.Plans))
-		var planning sync.WaitGroup // in parallel with publication, because a plan has little time
+		var planning sync.WaitGroup // publication may be slow, but plans must be written before their epoch
 		planning.Go(func() { rep.Planned = p.plan(results) })
 		rep.Tables, rep.Rows, err = p.publish(e, results)
 		rep.Published = time.Now()
@@ -269,7 +269,8 @@ func (p *plugin) analyze(e *sdk.Epoch) PluginReport {
 
 // validate checks the tables that a plugin sent; no other code does. Each table must belong to a
 // list that the plugin declares, and be valid against the schema. The error wraps
-// pluginhost.ErrInvalidResults. Tables get what the collector derives from flows, nodes and links.
+// pluginhost.ErrInvalidResults. validate adds the columns that the collector derives from flows,
+// nodes and links.
 func (p *plugin) validate(tables []sdk.TableResult) error {
 	lists := p.inst.Describe().Lists
 	for i, t := range tables {

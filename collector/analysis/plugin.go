@@ -120,7 +120,7 @@ func (p *plugin) reconfigure(ctx context.Context, cfg config.Plugin) error {
 	return fmt.Errorf("plugin %s does not run with its new configuration: %w", p.name, located(cfg.Config, err))
 }
 
-// Missing returns what running plugins miss in the network, a text for each object.
+// Missing lists the objects that running plugins need and the network lacks, a text for each.
 func (c *Component) Missing() (out []string) {
 	for _, p := range c.running() {
 		p.mu.Lock()
@@ -189,8 +189,8 @@ func (p *plugin) setState(state *sdk.State) {
 	p.state, p.status.SavedEpoch = state, state.Epoch
 }
 
-// atHome reports whether this collector analyzes the plugin's epoch number, and moved whether that
-// is so since this epoch.
+// atHome reports whether this collector analyzes the plugin's epoch number, and moved whether this
+// is the first such epoch.
 func (p *plugin) atHome(number uint64) (home, moved bool) {
 	home = p.c.deps.Cluster == nil || p.c.deps.Cluster.Home(p.name, number)
 	p.mu.Lock()

@@ -36,7 +36,7 @@ var read = []string{
 	"/lldp/interfaces/interface/config", "/lldp/interfaces/interface/state/enabled",
 }
 
-// form is a way to write values that some server takes.
+// form is a way to write a leaf's value in a Set. Servers accept different forms.
 type form uint8
 
 // The forms of values, in the order in which they are tried.
@@ -83,7 +83,7 @@ func open(dial dialer, address string, schema *yang.Schema, timeout time.Duratio
 		device: address, path: southbound.DefaultForm(), getOnly: new(bool)}, nil
 }
 
-// pathOf returns a path of this package as the device takes it.
+// pathOf returns a path of this package in the form that the device understands.
 func (c *client) pathOf(text string) *gpb.Path { return c.path.Path(c.schema, gnmiPath(text)) }
 
 func (c *client) close() { _ = c.conn.Close() }
@@ -100,7 +100,7 @@ func (c *client) read(ctx context.Context) (*Snapshot, error) {
 		switch {
 		case s == nil:
 			return nil, err
-		case s.leaves > 0: // without the paths that the device refuses
+		case s.leaves > 0: // some paths may be missing, because the device refuses them
 			return s, nil
 		}
 		refused = cmp.Or(refused, err)
@@ -112,8 +112,9 @@ func (c *client) read(ctx context.Context) (*Snapshot, error) {
 	return nil, fmt.Errorf("gNMI of %s: the configuration cannot be read: %w", c.device, refused)
 }
 
-// readForm reads with one form of requests. Without a snapshot, the connection has failed. A
-// snapshot without leaves may come with the reason.
+// readForm reads with one form of requests. If the connection has failed, it returns no snapshot.
+// If the device sent no leaves, it returns an empty snapshot, and the reason if the device gave
+// one.
 func (c *client) readForm(ctx context.Context) (*Snapshot, error) {
 	s := NewSnapshot()
 	var err error
@@ -126,11 +127,12 @@ func (c *client) readForm(ctx context.Context) (*Snapshot, error) {
 	case southbound.EncodingRefused(err):
 		return NewSnapshot(), err
 	case status.Code(err) == codes.DeadlineExceeded && ctx.Err() == nil:
-		*c.getOnly = true // what has come may be a part only, so all is read again
+		*c.getOnly = true // the values received so far may be incomplete, so all paths are read again with Get
 	case err != nil && !refusal(err):
 		return nil, err
 	}
-	// The device refuses one of the paths, or leaves all out because of one: read each.
+	// The device refuses one of the paths, or sends no values because of one of them: read each
+	// path by itself.
 	s = NewSnapshot()
 	for _, path := range read {
 		var one error
@@ -164,8 +166,8 @@ func refusal(err error) bool {
 const readTimeouts = 6
 
 // once reads paths with a subscription that ends by itself. NX-OS sends values after its
-// sync_response, and other servers leave the stream open: once waits for the end of the stream, but
-// not for long.
+// sync_response, and other servers leave the stream open: once waits a limited time (afterSync) for
+// the end of the stream.
 func (c *client) once(ctx context.Context, s *Snapshot, paths ...string) error {
 	ctx, cancel := context.WithTimeout(ctx, readTimeouts*c.timeout)
 	defer cancel()
@@ -328,7 +330,7 @@ func value(path, v string, text, number, wide bool, f form) *gpb.TypedValue {
 	}
 	data := []byte(v)
 	if text || wide { // RFC 7951: numbers of 64 bits are strings
-		data, _ = json.Marshal(v) // a string is always JSON
+		data, _ = json.Marshal(v) // encoding a string never fails
 	}
 	if f == wrapped {
 		name := path[strings.LastIndexByte(path, '/')+1:]

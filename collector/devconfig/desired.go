@@ -68,8 +68,8 @@ type unresolved struct {
 	path, reason string
 }
 
-// desires returns the leaves that put the file into effect on a device. What names no interface or
-// component of the device is refused.
+// desires returns the leaves that put the file into effect on a device. It refuses settings for
+// interfaces and components that the device does not have.
 func (w Wanted) desires(s *Snapshot) (out []desire, refused []unresolved) {
 	if w.DeviceID != 0 {
 		name, reason := s.circuit(w.Component)

@@ -273,7 +273,7 @@ func (r *running) run(ctx context.Context, interval time.Duration) {
 		r.resume()
 		r.op.Unlock()
 		wait := time.NewTimer(interval)
-		if _, own := r.deps.Owner(r.name); !own || r.state().transaction() { // another collector may hand the device over
+		if _, own := r.deps.Owner(r.name); !own || r.state().transaction() { // may change soon
 			wait.Reset(min(interval, r.times.Retry))
 		}
 		select {
@@ -325,7 +325,7 @@ func (c *Component) named(names []string) (all []*device, err error) {
 		switch {
 		case r != nil:
 			all = append(all, r.device)
-		case !c.started: // a command without a collector
+		case !c.started: // called by a command that runs without a collector
 			if d := c.newDevice(dev); d != nil {
 				all = append(all, d)
 				continue

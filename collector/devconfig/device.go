@@ -35,8 +35,8 @@ type Times struct {
 	Retry time.Duration
 	// AfterSync is how long the device may send values after the sync_response of a reading.
 	AfterSync time.Duration
-	// Late is how long after the beginning of a change the device is read to take back a Set that it
-	// carries out late.
+	// Late is how long after the beginning of a change the collector watches the device, to take
+	// back a Set that the device carries out late.
 	Late time.Duration
 }
 
@@ -78,17 +78,17 @@ type device struct {
 
 	op       sync.Mutex // one comparison or change at a time; guards the fields up to mu
 	record   *Record    // nil before load
-	revision uint64     // of the record
+	revision uint64     // revision of record
 	// interrupted is set if the change in progress was read from the record: this collector began
 	// it before a restart, another collector began it, or its state could not be kept.
 	interrupted bool
 	getOnly     bool // the device does not end a ONCE subscription
 	form        form // form of values that the device takes in a Set
-	closed      bool // the P4Runtime session, for a change
+	closed      bool // the P4Runtime session is closed because of a change
 	retryAt     time.Time
 	retry       time.Duration
 	setErr      error  // error of the Set of the change in progress
-	dialed      int32  // connections when the change began
+	dialed      int32  // number of connections opened before the change began
 	left        string // leaves that the undo has not restored, because they have foreign values
 
 	mu     sync.Mutex
@@ -301,7 +301,7 @@ func (d *device) Revert(ctx context.Context) (restored bool, err error) {
 	return len(nothing.Changes) > 0, err
 }
 
-// check compares the device, and makes it as the file says in mode enforce.
+// check compares the device with the file, and in mode enforce applies the file.
 func (d *device) check(ctx context.Context) {
 	d.op.Lock()
 	defer d.op.Unlock()
@@ -344,7 +344,8 @@ func (d *device) owned() bool {
 }
 
 // resumeChange makes an interrupted change this collector's. In a cluster, the collector that began
-// it may live, and have sent a Set: the change goes on when the time of that call is over.
+// the change may still run and may just have sent a Set, so resumeChange waits until the timeout of
+// that call has passed.
 func (d *device) resumeChange(ctx context.Context) error {
 	r, p := *d.record, *d.record.Pending
 	if next := p.State.next(restarted); next != p.State {
@@ -392,7 +393,7 @@ func (d *device) enforce(ctx context.Context, c *client, p *Plan) {
 	}
 }
 
-// wait puts the next attempt off.
+// wait postpones the next attempt. The delay doubles with each failure, up to an hour.
 func (d *device) wait() {
 	d.retry = min(max(2*d.retry, d.times.Retry), maxRetry)
 	d.retryAt = d.deps.Now().Add(d.retry)

@@ -20,7 +20,7 @@ const (
 	Ended State = "ENFORCEMENT_ENDED"
 	// Setting: the Set has been sent, or is about to be.
 	Setting State = "SETTING"
-	// ReadingBack: the Set is over, well or not; the device's configuration is read.
+	// ReadingBack: the Set has succeeded or failed; the device's configuration is being read.
 	ReadingBack State = "READING_BACK"
 	// AwaitingState: the configuration has the changes; the device's state is awaited.
 	AwaitingState State = "AWAITING_STATE"
@@ -65,9 +65,9 @@ func (s State) transaction() bool {
 	return false
 }
 
-// transitions has the answer of each state to each event that it can get. A state that is not
-// there ignores the event. A change that is not proved as a whole, over one connection, is undone.
-// Only a change that was proved before a crash is confirmed after it.
+// transitions has the answer of each state to each event that it can get. States that an event does
+// not list ignore it. A change that is not proved as a whole, over one connection, is undone. Only
+// a change that was proved before a crash is confirmed after it.
 var transitions = [events]map[State]State{
 	foundClean:      {Unread: Clean, Clean: Clean, Differs: Clean, Blocked: Clean, Ended: Clean},
 	foundDifference: {Unread: Differs, Clean: Differs, Differs: Differs, Blocked: Differs},

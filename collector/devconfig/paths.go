@@ -36,9 +36,9 @@ type setting struct {
 	entry string
 	// only is the only value that is ever desired; "" allows every value.
 	only string
-	// identity is set for numbers by which controllers know the device and its ports: a value of
-	// somebody else is never replaced, ours is deleted before it is changed, and the P4Runtime
-	// session is closed meanwhile.
+	// identity is set for numbers by which controllers identify the device and its ports. The
+	// collector never replaces a value that somebody else wrote. It deletes its own value before it
+	// writes another one, with the P4Runtime session closed.
 	identity bool
 	// quiet is set for a leaf that devices may leave out of their state.
 	quiet bool
@@ -154,7 +154,7 @@ func (l Leaf) check(value string, restoring bool) error {
 func gnmiPath(text string) *gpb.Path {
 	p, err := yang.ParsePath(text)
 	if err != nil {
-		panic(err) // at escapes names
+		panic(err) // cannot happen: at escapes names
 	}
 	return p
 }

@@ -20,7 +20,8 @@ const (
 	InEffect Status = "IN_EFFECT"
 	// Configured: the configuration has the value, and the state does not have it.
 	Configured Status = "CONFIGURED"
-	// Missing: the device has no value or another one, and the collector has never written the leaf.
+	// Missing: the device has no value, or a different one, and the collector has never written the
+	// leaf.
 	Missing Status = "MISSING"
 	// Drifted: somebody else has changed the value that the collector wrote.
 	Drifted Status = "DRIFTED"
@@ -113,7 +114,7 @@ func Diff(device string, w Wanted, s *Snapshot, written map[string]Written) *Pla
 		isDesired[d.Path()] = true
 	}
 	p.restore(s, written, isDesired)
-	freed := map[Leaf]bool{} // identities that the plan frees
+	freed := map[Leaf]bool{} // device ids and port numbers that the plan deletes, so that other leaves can have them
 	for _, c := range p.Changes {
 		if l, _ := leafAt(c.Path); c.After == nil {
 			freed[l] = true
@@ -186,8 +187,8 @@ func (p *Plan) add(d desire, s *Snapshot, written map[string]Written, freed map[
 	p.Leaves = append(p.Leaves, x)
 }
 
-// identityStatus returns the status of a number that the device does not have yet, or the reason
-// why it is not written.
+// identityStatus returns the status of a device id or port number that differs from the desired
+// one, or the reason why the collector does not write it.
 func identityStatus(configured, state, ours string) (Status, string) {
 	switch has := configured; {
 	case has != "" && has != ours:
@@ -202,8 +203,8 @@ func identityStatus(configured, state, ours string) (Status, string) {
 	return Missing, ""
 }
 
-// duplicate returns why a number is refused that another interface or component has and keeps; ""
-// if there is none.
+// duplicate returns why a device id or port number is refused: another component or interface has
+// the same number and keeps it. It returns "" if none has.
 func duplicate(d desire, s *Snapshot, freed map[Leaf]bool, all []desire) string {
 	if !d.setting().identity {
 		return ""
@@ -276,9 +277,9 @@ func undo(changes []Change, s *Snapshot) (back []Change) {
 	return back
 }
 
-// rewritten notes the values that a device has made of the values of changes, and reports whether
-// it has carried out all changes, some of them so. It is called right after the Set: later values
-// are of somebody else.
+// rewritten records which values the device has stored in another form than the changes have. It
+// reports whether the device has carried out all changes, at least one of them in another form.
+// Call it right after the Set, because a value that changes later was written by somebody else.
 func rewritten(changes []Change, s *Snapshot) bool {
 	any, all := false, true
 	for i, c := range changes {
@@ -295,7 +296,7 @@ func rewritten(changes []Change, s *Snapshot) bool {
 	return any && all
 }
 
-// remade names the values that a device has made of the values of changes.
+// remade lists the values that the device has stored in another form than the changes have.
 func remade(changes []Change) string {
 	var out []string
 	for _, c := range changes {
@@ -306,14 +307,14 @@ func remade(changes []Change) string {
 	return strings.Join(out, ", ")
 }
 
-// foreign returns the leaves that have another value than before the changes, with the value; ""
-// if there are none.
+// foreign lists the leaves whose value is not the one from before the changes, with the value they
+// have; "" if there are none.
 func foreign(changes []Change, s *Snapshot) string {
 	var out []string
 	for _, c := range changes {
 		l, _ := leafAt(c.Path)
 		v, has := s.value(l)
-		if !has && c.Before != nil { // of its state
+		if !has && c.Before != nil { // Before may be the value in the leaf's state
 			v, has = s.state(l)
 		}
 		before := c.Before
@@ -358,8 +359,8 @@ func taken(changes []Change, s *Snapshot) (all, any bool) {
 	return all, any
 }
 
-// outstanding returns the path of a change that the device's state does not show, "" if the state
-// shows all changes. A restored value need not show, because the device may have had it without
+// outstanding returns the path of a change that the device's state does not show yet; "" if it
+// shows all. The state need not show a restored value, because that value may never have been in
 // effect.
 func outstanding(changes []Change, s *Snapshot) string {
 	for _, c := range changes {

@@ -192,11 +192,11 @@ func (d *device) load(ctx context.Context) error {
 	if err == nil && d.record != nil && revision == d.revision {
 		return nil
 	}
-	if err == nil && data == nil && d.record != nil { // the cluster has lost its files
+	if err == nil && data == nil && d.record != nil { // the cluster has lost its records: save this collector's copy
 		d.revision = revision
 		return d.keep(ctx, *d.record)
 	}
-	if err == nil && data == nil { // the file of a collector that has joined its cluster since
+	if err == nil && data == nil { // this collector may have written a file before it joined the cluster
 		data, _, err = records(d.directory).Load(ctx, d.name)
 	}
 	var r *Record
@@ -227,7 +227,7 @@ func (d *device) keep(ctx context.Context, r Record) error {
 	}
 	d.record, d.revision = &r, next
 	if d.deps.Records != nil {
-		_ = os.Remove(records(d.directory).path(d.name)) // a later start would not read it
+		_ = os.Remove(records(d.directory).path(d.name)) // an old file must not be read later
 	}
 	return nil
 }

@@ -113,9 +113,9 @@ func serve(dir string, c *Component) (*server, error) {
 				http.Error(w, err.Error(), http.StatusBadRequest)
 				return
 			}
-			_ = json.NewEncoder(w).Encode(c.Do(r.Context(), request)) // the command has ended otherwise
+			_ = json.NewEncoder(w).Encode(c.Do(r.Context(), request)) // fails only if the command has gone
 		})}}
-	go func() { _ = s.http.Serve(lis) }() // until close
+	go func() { _ = s.http.Serve(lis) }() // returns when close is called
 	return s, nil
 }
 

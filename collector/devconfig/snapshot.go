@@ -25,7 +25,8 @@ type Snapshot struct {
 	Values map[string]string
 	// Interfaces are the interfaces that the device has.
 	Interfaces map[string]bool
-	// Components are the components that the device has, and Circuits the integrated circuits of them.
+	// Components are the components that the device has, and Circuits the ones that are integrated
+	// circuits.
 	Components, Circuits map[string]bool
 	// LLDP is set if the device has LLDP.
 	LLDP bool
@@ -103,7 +104,7 @@ func (s *Snapshot) found(u yang.LeafUpdate, at int64) {
 	s.Values[path], s.times[path] = fmt.Sprint(u.Value), at
 }
 
-// circuit returns the component of the integrated circuit, or why it cannot be told.
+// circuit returns the component of the integrated circuit, or why it is not known.
 func (s *Snapshot) circuit(configured string) (name, refused string) {
 	names := slices.Sorted(maps.Keys(s.Circuits))
 	switch {
@@ -183,7 +184,8 @@ func (s *Snapshot) numbered(number string) []string {
 	return s.numbers[number]
 }
 
-// identity returns the value of a leaf, and "" for 0, which several devices report for none.
+// identity returns the value of a device id or port number; "" if it is 0, because several devices
+// report 0 for none.
 func (s *Snapshot) identity(path string) string {
 	if v := s.Values[path]; v != "0" {
 		return v

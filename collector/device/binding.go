@@ -105,7 +105,8 @@ func checkCounters(p *p4rt.Program, cat *p4values.Catalog) error {
 	return nil
 }
 
-// Unmeasured returns why switches with a program have nothing to measure; nil if they have.
+// Unmeasured returns why switches with a program have nothing to measure; nil if they have
+// something to measure.
 func Unmeasured(p *p4rt.Program) error {
 	m, err := Inspect(p)
 	switch {

@@ -111,7 +111,7 @@ func (d *Device) logChange(logged, st p4rt.Status) bool {
 
 func usable(s p4rt.State) bool { return s == p4rt.Ready || s == p4rt.ReadOnly }
 
-// sameKind reports whether two reasons differ in their text at most: a lost and a refused
+// sameKind reports whether two reasons differ at most in their text: a lost and a refused
 // connection are of the same kind, a refused pipeline is not.
 func sameKind(a, b error) bool {
 	return status.Code(a) == status.Code(b) &&

@@ -44,7 +44,7 @@ type boundary struct {
 	waited   time.Duration // time from the last seal to the end of the guard
 	flips    *Flips        // the flips of all collectors; nil if none is known
 
-	left, own int // sources that have not arrived: all sources, and this collector's own
+	left, own int // number of sources that have not been collected: all sources, and this collector's own
 
 	mu         sync.Mutex
 	drainedAt  time.Time // zero until the network has drained
@@ -56,7 +56,7 @@ type boundary struct {
 type seal struct {
 	ok   bool          // the source was sealed
 	real time.Time     // when the source acknowledged the seal
-	at   time.Duration // same moment on the epochs' clock
+	at   time.Duration // time of the acknowledgment on the epochs' clock
 }
 
 // arrival is the end of one source's collect phase.
@@ -92,8 +92,8 @@ func (b *boundary) run(caller context.Context) *Epoch {
 }
 
 // start seals the sources and begins to collect from them. Collection ends at the epoch's deadline,
-// or earlier if caller ends. If the network drains for whole epochs, start waits for the sources
-// that the collector has sealed, because they need their banks again.
+// or earlier if caller ends. If draining takes whole epochs, start also waits until the sources
+// that the collector seals have been read, because a later epoch reuses their banks.
 func (b *boundary) start(caller context.Context) {
 	late := max(0, b.e.clock.Monotonic()-b.due)
 	deadline := b.e.cfg.Deadline + time.Duration(b.lag())*b.e.cfg.Interval - late
@@ -271,7 +271,7 @@ func (b *boundary) collect(ctx, early context.Context) {
 	}
 	b.mu.Lock()
 	b.over = true
-	for len(b.arrivals) > 0 { // arrivals at the same moment as the deadline
+	for len(b.arrivals) > 0 { // takes arrivals from the moment of the deadline
 		b.take(<-b.arrivals)
 	}
 	drainedAt := b.drainedAt
@@ -322,10 +322,10 @@ func (b *boundary) gather(ctx, early context.Context) (waiting int) {
 	}
 }
 
-// letDrain lets the network drain. Of Config.Drain, whole epochs have passed already. If the caller
-// drives the clock (wait is set),
-// gather does so when no source is at work; it waits for slow sources until slow receives a value,
-// after a quarter of the deadline.
+// letDrain starts the wait for the rest of Config.Drain; its whole epochs have passed already. If
+// the caller drives the clock (wait is set), gather waits for the drain instead, when no source is
+// at work. slow receives a value after a quarter of the deadline: gather then stops waiting for
+// slow sources.
 func (b *boundary) letDrain(ctx context.Context) (slow <-chan time.Time, stop func() bool) {
 	switch {
 	case b.e.cfg.rest() <= 0:

@@ -43,7 +43,7 @@ type Config struct {
 // many epochs later.
 func (c *Config) Lag() int { return int(c.Drain / c.Interval) }
 
-// rest is the time that the network takes to drain after Lag epochs.
+// rest is the part of Drain that remains after Lag epochs.
 func (c *Config) rest() time.Duration { return c.Drain % c.Interval }
 
 // DefaultLateEpochs is the value of Config.LateEpochs if it is 0.
@@ -252,7 +252,7 @@ func (e *Engine) closeAt(ctx context.Context, t edge, skipped uint64, reasons []
 	ep := b.finish()
 	ep.Late, ep.Dropped = e.late.take(b.Number, e.cfg.LateEpochs)
 	ep.Closed, ep.Open = e.clock.Now(), number+1
-	if ctx.Err() == nil { // a canceled epoch contains no information about the sources
+	if ctx.Err() == nil { // a canceled epoch says nothing about the sources
 		e.logChanges(b, ep)
 	}
 	return ep, ctx.Err()

@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// openTries is how often Run tries to begin with a complete epoch.
+// openTries bounds how often Run tries to open the first epoch while a source still holds earlier
+// data.
 const openTries = 3
 
 // Run opens the first epoch at the next multiple of the interval since the origin, or at once
@@ -155,10 +156,10 @@ func (s *schedule) wait(ctx context.Context) bool {
 	}
 }
 
-// follow compares the clocks. A small difference means a slewed clock: the boundary keeps its time
-// of day and is due earlier or later. A larger difference means that the time of day was set: the
-// boundary stays due and gets the new time of day. The limit between both is a tenth of the time
-// that passed, because clocks are slewed by less.
+// follow compares the time of day with the monotonic clock. A small difference means a slewed
+// clock: the boundary keeps its time of day and is due earlier or later. A larger difference means
+// that the time of day was set: the boundary stays due and gets the new time of day. The limit
+// between both is a tenth of the time that passed, because clocks are slewed by less.
 func (s *schedule) follow() {
 	now, mono := s.read()
 	off := now.Sub(s.next.at) - (mono - s.next.due)

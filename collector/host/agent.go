@@ -164,8 +164,9 @@ func (a *agent) connected() error {
 	return nil
 }
 
-// want begins to await the reports of an epoch. With late, no goroutine waits for them, so they
-// are late. It drops the oldest awaited epochs beyond the bound of late reports.
+// want begins to await the reports of an epoch. If late is set, no goroutine waits for the reports,
+// and they are delivered as late reports. It drops the oldest awaited epochs beyond the bound of
+// late reports.
 func (a *agent) want(number uint64, late bool) (*want, *session) {
 	w := &want{epoch: number, begun: time.Now(), complete: make(chan struct{}), delivered: late,
 		missing: map[string]error{}, plugins: map[string]string{}}
@@ -272,8 +273,8 @@ func (a *agent) leave(s *session, err error) {
 	a.st.LastError = err.Error()
 }
 
-// end ends the session of the host's agent, and lets no other begin. reason is the error that its
-// callers get.
+// end ends the session of the host's agent and admits no other. reason is the error for goroutines
+// that wait for reports.
 func (a *agent) end(reason error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -479,8 +480,8 @@ func (a *agent) asked(number uint64) {
 }
 
 // answered estimates when the host began the next epoch, from the first chunk of a report that has
-// just arrived. The earliest possible time assumes that the request took no time, the latest that
-// the chunk took none.
+// just arrived. The earliest possible time assumes that the request arrived at once, the latest
+// that the chunk did.
 func (a *agent) answered(m *hostv1.ReportChunk) {
 	toRequest, toChunk := time.Duration(m.GetBeginToRequestNs()), time.Duration(m.GetBeginToChunkNs())
 	now := a.c.deps.Now()
@@ -491,7 +492,7 @@ func (a *agent) answered(m *hostv1.ReportChunk) {
 		return
 	}
 	earliest, latest := w.requested.Add(-toRequest), now.Add(-toChunk)
-	if !latest.Before(earliest) { // otherwise, the host states more time than has passed
+	if !latest.Before(earliest) { // else the reported delay is impossibly long
 		w.began = earliest.Add(latest.Sub(earliest) / 2)
 	}
 }

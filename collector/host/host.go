@@ -3,8 +3,8 @@
 // Package host serves the agents of hosts: one gRPC stream for each agent, with mutual TLS. Each
 // configured host is a source of the epoch engine that seals its epochs itself and reports.
 //
-//	agent ◀── epochs, settings, requests ── session ◀── Component ◀── intent: settings in force
-//	      ──── epochs, reports ───────────▶         ──▶ agent (Source) ──▶ epoch engine
+//	agent <-- epochs, settings, requests -- session <-- Component <-- intent: settings in force
+//	      ---- epochs, reports ----------->         --> agent (Source) --> epoch engine
 //
 // At a boundary the component sends the number of the new epoch to all agents. It requests the
 // reports of the epoch that has ended when the network has drained, at the latest at the deadline.
@@ -288,8 +288,8 @@ func (c *Component) Assign(names []string, elsewhere map[string]string) {
 	c.deps.OnChange()
 }
 
-// Has reports whether the host is configured with an agent. It works before Start, because plugins
-// send settings before.
+// Has reports whether the host is configured with an agent. It may be called before Start, because
+// plugins send settings earlier.
 func (c *Component) Has(host string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -386,10 +386,11 @@ func (c *Component) advance(number uint64) bool {
 	}
 }
 
-// relay handles an epoch that the clock of an agent's host began. It sends the epoch to all agents
-// if the epoch is at most one ahead of the collector's; also to that agent, because a host that is
-// set aside does not begin the epoch itself. A clock that is further ahead moves no host, whatever
-// the other clocks say, because switches count few epochs beyond the collector's.
+// relay handles an epoch that the clock of an agent's host began. If the epoch is at most one ahead
+// of the collector's, relay sends it to all agents. The sender receives it too, because a host that
+// is set aside does not begin the epoch itself. relay ignores an epoch that is further ahead,
+// whatever the other clocks say, because switches can count only a few epochs beyond the
+// collector's.
 func (c *Component) relay(from *session, number uint64) {
 	_, _, open := c.deps.Epochs.Numbering()
 	c.mu.Lock()
@@ -409,8 +410,8 @@ func (c *Component) relay(from *session, number uint64) {
 	c.spread(number)
 }
 
-// judge is called when the collector's clock begins an epoch. It sets hosts aside whose clocks
-// began a later one than the collector relays.
+// judge is called when the collector's clock begins an epoch. It sets aside the hosts whose clocks
+// are further ahead than relay accepts.
 func (c *Component) judge(number uint64) {
 	ahead := map[*session]uint64{} // number of epochs by which each session's host is ahead
 	var level []*session

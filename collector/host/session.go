@@ -134,7 +134,7 @@ func (s *session) check() error {
 		Instance: s.c.instance, MaxReportBytes: s.c.cfg.MaxReport}}})
 }
 
-// receive passes the messages of a stream on until it or ctx ends.
+// receive passes on the messages of a stream until the stream or ctx ends.
 func receive(ctx context.Context, stream hostv1.HostSessions_SessionServer) (<-chan *hostv1.AgentMessage,
 	<-chan error) {
 	messages, errs := make(chan *hostv1.AgentMessage), make(chan error, 1)
@@ -423,8 +423,8 @@ func (s *session) epoch() *hostv1.CollectorMessage {
 		return &hostv1.CollectorMessage{Message: &hostv1.CollectorMessage_Schedule{Schedule: &hostv1.Schedule{
 			LengthNs: length.Nanoseconds(), ZeroUnixNs: zero.UnixNano(), Epoch: newest}}}
 	}
-	// A host whose clock begins an epoch first has it, and still needs it to compare its clock with
-	// the others.
+	// An agent also receives the epoch that its own clock began first, once, to compare its clock
+	// with the others.
 	if correct := s.correct.Swap(false); newest <= s.heard.Load() && newest <= s.stated && !correct {
 		return nil
 	}

@@ -17,7 +17,7 @@ import (
 
 // In a cluster, every member follows the plans of all others, and writes the parts for the devices
 // that it owns. It keeps the parts for devices of other members pending: when a device moves here,
-// what its former owner has stored tells which parts are written.
+// the record of its former owner says which parts are written.
 
 // SharedPlan is a plan that is not concluded: the outcome at a device is missing.
 type SharedPlan struct {
@@ -226,8 +226,8 @@ func (c *Component) undoPart(ctx context.Context, p *part) {
 	c.report(p, o)
 }
 
-// doneAfter returns the outcomes that plans have at a device once parts are written at the next
-// flip and now, which may be nil, is written at once.
+// doneAfter returns the outcomes of the plans at a device, as they will be after parts are written
+// at the next flip and the part now, if it is not nil, is written at once.
 func (c *Component) doneAfter(d *deviceIntent, parts []*part, now *part) (all []Outcome) {
 	open, _ := c.epochs.Current()
 	c.mu.Lock()
@@ -254,8 +254,8 @@ func (c *Component) doneAfter(d *deviceIntent, parts []*part, now *part) (all []
 	return all
 }
 
-// adopt takes over the outcomes of a device's former owner. What that owner was to write at the
-// next flip is written now.
+// adopt takes over the outcomes of a device's former owner. A part that the former owner stored for
+// the next flip counts as written in the open epoch.
 func (c *Component) adopt(d *deviceIntent, done []Outcome) {
 	open, _ := c.epochs.Current()
 	c.mu.Lock()

@@ -28,7 +28,7 @@ type HostSetting struct {
 	Plugin string
 	// Generation changes with each change of the setting; it is never 0.
 	Generation uint64
-	// Data and Tail are those of sdk.HostSetting.
+	// Data and Tail are the fields of sdk.HostSetting.
 	Data, Tail []byte
 }
 

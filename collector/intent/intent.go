@@ -85,7 +85,7 @@ type Component struct {
 	clock     epoch.Clock
 	epochs    Epochs
 	bankShift func() uint64
-	margin    time.Duration // so long before a flip, nothing but the undo of failed plans is written
+	margin    time.Duration // during this time before a flip, only undoing a failed plan may write
 
 	work sync.WaitGroup // waits for goroutines of Collected
 

@@ -316,7 +316,7 @@ func (c *Component) recordLate(a *plan, reason string) {
 }
 
 // recordPending records the outcome of a part that was pending. Epochs that were open while the
-// part was written are mixed: some of their packets were counted before.
+// part was written are mixed: some of their packets were counted before the write.
 func (c *Component) recordPending(p *part, number uint64, atFlip bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

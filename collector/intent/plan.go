@@ -243,7 +243,7 @@ func (c *Component) writePart(ctx context.Context, p *part) {
 		c.addPending(p)
 	}
 	if c.reports(p) && (d == nil || !d.foreign && !errors.Is(err, errLeaving)) {
-		c.report(p, o) // the owner of a foreign device reports
+		c.report(p, o) // the owner of a foreign device reports the outcome
 	}
 }
 
@@ -262,8 +262,8 @@ func (c *Component) storeParts(ctx context.Context, parts []*part) {
 }
 
 // confirm calls store after entries were written. It fails if another collector owns the device,
-// because that collector may remove the entries. While storing fails, confirm leaves it to Sync,
-// because it may take long.
+// because that collector may remove the entries. After a failure, confirm leaves storing to Sync,
+// because each attempt may take long.
 func (d *deviceIntent) confirm(ctx context.Context) error {
 	d.writing.Lock()
 	failing := d.failing
@@ -420,7 +420,7 @@ func (d *deviceIntent) write(ctx context.Context, updates []p4rt.Update) (undo f
 	}
 	for _, c := range changes {
 		if isDelete(c.update) {
-			d.dirty.Store(true) // Cluster must drop the entry that was announced as absent
+			d.dirty.Store(true) // the stored entries still list this one as possibly left over
 			delete(d.applied, c.key)
 		} else {
 			d.applied[c.key] = c.update.Entry

@@ -16,12 +16,13 @@ import (
 	"github.com/netsketch/netsketch/plugins/sdk"
 )
 
-// Cluster is what the members of a cluster share. The entries of plans that a device holds are
-// stored, so that its next owner can repair them, and change them when plugins do.
+// Cluster shares plans among the members of a cluster. It also stores, for each device, the entries
+// of plans that the device holds, so that the device's next owner can restore lost entries and
+// carry out further plans.
 //
-//	plugin ─▶ Add ─▶ Share ─▶ Follow ─▶ pending      at the owner of a device:
-//	                                                   new session ─▶ Take ─▶ applied ─▶ reconcile
-//	plugin ◀─ TakeOutcome ◀───────────── Forward ◀──   plan ─▶ Store ─▶ switch ─▶ applied ─▶ outcome
+//	plugin -> Add -> Share -> Follow -> pending      at the owner of a device:
+//	                                                   new session -> Take -> applied -> reconcile
+//	plugin <- TakeOutcome <------------- Forward <--   plan -> Store -> switch -> applied -> outcome
 //
 // A plan's entries are stored before the switch receives them, so that the next owner of a device
 // knows every entry that the device may hold, completes the plan, and does not write it again. If
@@ -60,7 +61,8 @@ type Held struct {
 // ErrDeposed is wrapped by Cluster.Store if another collector owns the device.
 var ErrDeposed = errors.New("another collector owns the device")
 
-// sharedTime bounds a call of Cluster, on the wall clock. A session becomes ready only after Take.
+// sharedTime bounds a call of Cluster, on the wall clock. The bound is short because a session
+// becomes ready only after Take.
 const sharedTime = time.Second
 
 // sharedState says how a device's applied entries relate to what is stored in Cluster.
@@ -70,7 +72,7 @@ type sharedState struct {
 	failing bool         // the latest Store failed; guarded by writing
 	absent  []p4rt.Entry // entries that a new session deletes: they may be left over; guarded by writing
 	dirty   atomic.Bool  // applied and the shared entries differ
-	// done has the outcomes of plans that are not concluded; guarded by Component.mu.
+	// done holds the outcomes of plans that are not concluded; guarded by Component.mu.
 	done map[planKey]Outcome
 }
 
@@ -114,7 +116,7 @@ func (d *deviceIntent) adopt(ctx context.Context) error {
 		switch key, err := d.Key(e); {
 		case errors.Is(err, p4rt.ErrNotReady): // the session has ended meanwhile
 			return fmt.Errorf("reading the entries of plans from the cluster: %w", err)
-		case err != nil: // an entry of the device's previous pipeline
+		case err != nil: // an entry may not fit the device's new pipeline
 			d.dirty.Store(true)
 		default:
 			applied[key] = e
@@ -165,7 +167,7 @@ func (d *deviceIntent) announce(ctx context.Context, updates []p4rt.Update, of *
 	if d.c.cluster == nil {
 		return nil
 	}
-	if d.failing { // waiting for another attempt would make the plan late
+	if d.failing { // another attempt could make the plan late
 		d.dirty.Store(true)
 		return nil
 	}

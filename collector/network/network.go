@@ -489,8 +489,8 @@ func (c *Component) ApplyPending(ctx context.Context) {
 	}
 }
 
-// Bind sets, by device, the registers to read, and for devices without registers to read how many
-// epochs a bank covers.
+// Bind sets the registers to read from each device and, for devices without registers to read, how
+// many epochs a bank covers. Both maps are keyed by device.
 func (c *Component) Bind(objects map[string][]string, bankEpochs map[string]int) {
 	c.binding.Lock()
 	defer c.binding.Unlock()

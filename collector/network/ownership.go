@@ -20,9 +20,9 @@ import (
 // reports events to it and carries out its actions: a session begins or ends, and the epoch engine
 // collects from the session or from the collector that owns the device.
 
-// Ownership has the statements of a view of the cluster about devices.
+// Ownership is what a view of the cluster says about the devices.
 type Ownership struct {
-	// View returns the view's statement about a device.
+	// View returns what the view says about one device.
 	View func(device string) ownership.View
 	// Fence returns the high part of the election id of sessions that begin now. It is higher than
 	// the fence of every earlier owner.
@@ -118,7 +118,7 @@ func (c *Component) follow(changes ...change) error {
 		errs = append(errs, c.add(ch.m))
 	}
 	if slices.ContainsFunc(opened, func(ch change) bool { return ch.next.State != ownership.Elsewhere }) {
-		c.deps.OnModel(c.ctx) // before its session, the registers of a device may not be known
+		c.deps.OnModel(c.ctx) // the model may lack the registers of these devices
 	}
 	for _, ch := range opened {
 		c.connect(ch.m)
@@ -126,8 +126,8 @@ func (c *Component) follow(changes ...change) error {
 	return errors.Join(errs...)
 }
 
-// keep keeps the session of a device. The engine collects from it from now on if this collector
-// measures the device, or from another collector.
+// keep changes who collects from a device whose session continues: this collector, if it measures
+// the device, or the collector that does.
 func (c *Component) keep(ch change) error {
 	ch.m.own.Store(&ch.next)
 	ch.m.awaited = false
@@ -173,7 +173,8 @@ func (c *Component) observe(which func(ownership.Session) bool) error {
 	return c.follow(changes...)
 }
 
-// observed returns the event that the state of the session amounts to.
+// observed returns the next state of a device, and the actions, after an event made from the state
+// of its session.
 func (c *Component) observed(m *managed) (ownership.Device, ownership.Action) {
 	return m.decided().Session(c.sessionState(m), c.ownership.Load().View(m.name()))
 }
@@ -245,7 +246,7 @@ func (c *Component) Accept(from string, move Move) error {
 			move.Device, from, next.State))
 	}
 	if !slices.Equal(move.Objects, c.boundTo(move.Device)) {
-		move.Banks = nil // the banks of other registers have not been read
+		move.Banks = nil // the former owner read other registers than plugins read here
 	}
 	return c.follow(change{m, next, do, move.Banks})
 }
@@ -256,7 +257,7 @@ func (c *Component) early(m *managed, from string, move Move) error {
 	if st.State != p4rt.Standby && st.State != p4rt.Ready {
 		return &p4rt.NotReadyError{Target: m.device.Address(), Status: st}
 	}
-	// this collector may not bid above a higher fence
+	// the owner's fence is higher: this collector's election id would lose
 	if of, known := ownership.FenceOf(ownership.ElectionID(st.Highest), fence); known && of > fence {
 		return fmt.Errorf("collector %s has not renewed its lease since the session of %s with device %s began", move.To,
 			from, move.Device)

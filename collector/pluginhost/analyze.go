@@ -21,8 +21,8 @@ import (
 )
 
 // Bounds of one epoch: the number of plans, the total bytes of plans and events, and the bytes that
-// the collector discards after results that it refuses, until the plugin must have read the
-// cancellation.
+// the collector discards after it has refused the results. A plugin that still sends after that has
+// ignored the cancellation.
 const (
 	maxPlans     = 64
 	maxPlanBytes = 16 << 20
@@ -156,8 +156,8 @@ func (i *Instance) Analyze(ctx context.Context, epoch *sdk.Epoch) (*sdk.Results,
 	return results, err
 }
 
-// analyze sends an epoch and waits for its results. ctx must have a deadline; a plugin that does
-// not finish within cancelGrace after it is killed. When analyze returns, either the plugin is
+// analyze sends an epoch and waits for its results. ctx must have a deadline; a plugin that has not
+// finished cancelGrace after the deadline is killed. When analyze returns, either the plugin is
 // ready for the next epoch or the session is over.
 func (s *session) analyze(ctx context.Context, epoch *sdk.Epoch, watched map[string]sdk.RowKey,
 	network sdk.Network,

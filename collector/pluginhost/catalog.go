@@ -23,9 +23,9 @@ type Entry struct {
 }
 
 // Catalog starts every plugin in dir to get its description, and ends it. Entries are in the order
-// of their file names; an entry whose file cannot be used has Err set. If two plugins have the same
-// name, the one whose file does not have it has an error, or else the second. Catalog fails if the
-// directory cannot be used.
+// of their file names; an entry whose file cannot be used has Err set. If two plugins report the
+// same name, one entry has Err set: the one whose file name differs from the plugin's name, or the
+// second one if both or none differ. Catalog fails if the directory cannot be used.
 func (h *Host) Catalog(ctx context.Context, dir string) ([]Entry, error) {
 	found, rejected, err := Discover(dir)
 	if err != nil {

@@ -178,7 +178,7 @@ func (g *cgroup) outOfMemory() bool {
 	if g == nil {
 		return false
 	}
-	events, _ := os.ReadFile(filepath.Join(g.path, "memory.events")) // a missing file counts no kills
+	events, _ := os.ReadFile(filepath.Join(g.path, "memory.events")) // without the file, no kill is counted
 	for line := range strings.Lines(string(events)) {
 		if name, n, _ := strings.Cut(strings.TrimSpace(line), " "); name == "oom_kill" && n != "0" {
 			return true

@@ -88,9 +88,9 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// cancelGrace returns the time from an epoch's deadline until a plugin that has not stopped is
-// killed, from the time that the plugin had for the epoch: on a busy machine, a restart costs more
-// than letting the analysis finish.
+// cancelGrace returns how long after the deadline of an epoch an unfinished plugin is killed. limit
+// is the time that the plugin had for the epoch. On a busy machine, waiting for the plugin costs
+// less than a restart.
 func cancelGrace(limit time.Duration) time.Duration {
 	return min(max(limit, 250*time.Millisecond), 2*time.Second)
 }

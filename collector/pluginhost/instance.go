@@ -30,9 +30,8 @@ type Instance struct {
 	logs     *logSink
 	recorder *recorder.Recorder // nil if nothing is recorded
 
-	// stopping ends the supervisor.
-	attach   bool // the plugin was started by someone else, and Spec.Path is its socket
-	stopping context.Context
+	attach   bool            // the plugin was started by someone else, and Spec.Path is its socket
+	stopping context.Context // when it ends, the supervisor ends
 	stop     context.CancelFunc
 	stopped  chan struct{} // closed when the supervisor has ended
 	stopOnce sync.Once
@@ -175,7 +174,7 @@ func (i *Instance) supervise(s *session) {
 			}
 			delay := time.Duration(0)
 			switch {
-			case failures > 1 && i.attach: // whoever debugs the plugin starts it again
+			case failures > 1 && i.attach: // the developer who debugs the plugin starts it again
 				delay = i.host.opts.Backoff.Base
 			case failures > 1:
 				delay = delays.NextBackOff()
@@ -433,8 +432,8 @@ func (i *Instance) Stop(ctx context.Context) {
 	})
 }
 
-// Replaced reports whether the plugin's file is another one than was started last, and has not
-// changed within the last period settled, so that it is not being written.
+// Replaced reports whether the plugin's file is not the one that was started last, and has been
+// unchanged for the time settled, so that it is complete.
 func (i *Instance) Replaced(settled time.Duration) bool {
 	i.mu.Lock()
 	was := i.file
@@ -442,14 +441,14 @@ func (i *Instance) Replaced(settled time.Duration) bool {
 	return was != nil && Replaced(i.spec.Path, was, settled)
 }
 
-// Replaced reports whether there is a file at the path, other than was, that has not changed within
-// the last period settled. was is nil if there was no file.
+// Replaced reports whether the file at the path is not was, and has been unchanged for the time
+// settled. was is nil if there was no file.
 func Replaced(path string, was os.FileInfo, settled time.Duration) bool {
 	now, err := os.Stat(path)
 	if err != nil {
 		return false
 	}
-	if age := time.Since(now.ModTime()); age >= 0 && age < settled { // a negative age is a clock that was set
+	if age := time.Since(now.ModTime()); age >= 0 && age < settled { // a negative age means that the clock was set back
 		return false
 	}
 	return was == nil || !os.SameFile(now, was) || now.Size() != was.Size() || !now.ModTime().Equal(was.ModTime())

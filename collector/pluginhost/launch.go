@@ -135,8 +135,7 @@ func dialOptions() []grpc.DialOption {
 	}
 }
 
-// IsSocket reports whether the path is that of a socket, on which a plugin listens that was started
-// with --listen.
+// IsSocket reports whether the path is a socket, as of a plugin that was started with --listen.
 func IsSocket(path string) bool {
 	info, err := os.Stat(path)
 	return err == nil && info.Mode().Type() == fs.ModeSocket
@@ -163,7 +162,7 @@ func (h *Host) attach(ctx context.Context, l launch) (*session, error) {
 		return nil, err
 	}
 	s := newSession(h, l, func() { _ = conn.Close() }, attachedProcess(l), conn)
-	s.callTimeout = 24 * time.Hour // a breakpoint is no failure
+	s.callTimeout = 24 * time.Hour // a call may wait at a breakpoint of the debugger
 	if err = cmp.Or(s.followLog(ctx), s.describe(ctx)); err != nil {
 		s.fail(err)
 		<-s.dead

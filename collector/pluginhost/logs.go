@@ -108,7 +108,7 @@ func (s *logSink) take(stream string, line []byte, cut bool) {
 		s.mu.Lock()
 		s.unreported++
 		s.mu.Unlock()
-		// the last words of a plugin that has written much
+		// a dropped line may still say why the plugin died, so it is kept for the exit error
 		if line[0] != '{' {
 			s.remember(clean(string(line[:min(len(line), tailBytes)])))
 		} else if bytes.Contains(line, []byte(`"error"`)) {

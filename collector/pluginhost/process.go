@@ -229,7 +229,7 @@ func (p *process) signal(s syscall.Signal) {
 	}
 }
 
-// ends reports whether the process ends within exitGrace, and waits until exitErr says how.
+// ends waits until the process has ended and exitErr says how; it returns false after exitGrace.
 func (p *process) ends() bool {
 	if p.attached {
 		return false
@@ -414,7 +414,7 @@ func (r *handshakeReader) handshake() string {
 }
 
 // over reports whether the process wrote more than maxPreamble before a handshake. The reader then
-// looks for none.
+// stops looking for a handshake.
 func (r *handshakeReader) over() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -149,14 +149,15 @@ func (s *session) open() error {
 	}
 	s.stream = stream
 	s.spawn(s.receive)
-	if !s.proc.attached { // a breakpoint is no failure
+	if !s.proc.attached { // a call may wait at a breakpoint of the debugger
 		s.spawn(s.checkHealth)
 	}
 	return nil
 }
 
-// followLog passes the log of an attached plugin to the collector's. It returns when no line can be
-// missed any more. A plugin in another language may have no Log; its log is on its terminal then.
+// followLog passes the log of an attached plugin to the collector's. It returns when the plugin has
+// accepted the call, so that no later line is missed. A plugin in another language may not
+// implement Log; it then logs to its terminal only.
 func (s *session) followLog(ctx context.Context) error {
 	waiting, cancel := context.WithCancel(s.ctx)
 	defer context.AfterFunc(ctx, cancel)()

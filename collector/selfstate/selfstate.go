@@ -77,8 +77,8 @@ type Dependencies struct {
 	Analysis  *analysis.Component
 	// Certificates holds the certificates of all sessions and outputs.
 	Certificates *certs.Store
-	// Cluster returns the collector's state in its cluster, or nil before the start. Cluster is nil
-	// without a cluster.
+	// Cluster returns the collector's state in its cluster, or nil before the start. The field is
+	// nil if the collector is in no cluster.
 	Cluster func() *Cluster
 }
 

@@ -114,7 +114,8 @@ func (sh *shape) add(t reflect.Type, prefix string, index []int) error {
 		at := append(slices.Clone(index), i)
 		switch {
 		case field.Type.Kind() == reflect.Map && len(index) > 0:
-			// A list within a list has a table of its own; leavesOf makes the only one.
+			// A list within a list gets a table of its own. The only such list is made by
+			// Component.leaves.
 		case field.Type.Kind() == reflect.Map:
 			if field.Type.Key().Kind() != reflect.String {
 				return fmt.Errorf("selfstate: %s.%s: only top-level lists with one key of type string are supported", t,

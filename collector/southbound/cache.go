@@ -28,10 +28,11 @@ const maxBytes = 64 << 20
 // cache holds the leaves that a switch has sent, as rows of lists, and marks those that are not in
 // the store yet. It belongs to one goroutine.
 //
-// A leaf has the time that the switch gave it. An update or a delete that is older than what the
-// cache knows of a leaf changes nothing, because notifications may arrive in any order (gNMI
-// specification, section 3.5.1.4). The cache compares the switch's times, but no later than their
-// arrival, so that a clock that was ahead does not block the updates after its correction.
+// Each leaf keeps the timestamp that the switch gave it. An update or a delete with an older
+// timestamp than the leaf's changes nothing, because notifications may arrive in any order (gNMI
+// specification, section 3.5.1.4). For this comparison, a timestamp in the future counts as the
+// time of arrival, so that a switch whose clock was ahead can update its leaves after the clock is
+// corrected.
 type cache struct {
 	target string
 	limit  int
@@ -44,9 +45,9 @@ type cache struct {
 	ready  []store.Batch // sealed batches with earlier timestamps
 	// newFacts is set when a leaf that discovery uses has changed.
 	newFacts bool
-	newest   int64 // the newest time, for comparison
+	newest   int64 // newest timestamp of a notification, in nanoseconds since 1970; at most its time of arrival
 	accepted bool  // a leaf was accepted since the session began
-	stale    int   // leaves that were too old, since the last one that was accepted
+	stale    int   // leaves ignored as too old since the last accepted leaf
 	// foreign is the last origin whose values were dropped; "" if there was none.
 	foreign string
 	// deleted holds recent deletes, so that older updates do not undo them.
@@ -190,14 +191,14 @@ func (c *cache) apply(schema *yang.Schema, n *gpb.Notification, src source, now 
 		if stop() || isForeign(u.GetPath()) {
 			continue
 		}
-		_ = r.Read(slices.Concat(prefix, yang.Elems(u.GetPath())), u.GetVal()) // errors go to skip
+		_ = r.Read(slices.Concat(prefix, yang.Elems(u.GetPath())), u.GetVal()) // skip receives the errors
 	}
 	return st
 }
 
 // timeOf returns the time of a notification: its arrival if the device gives none. Some devices
-// count seconds, milliseconds or microseconds instead of nanoseconds: a timestamp that is only
-// within the last ten years in another unit is in that unit.
+// count seconds, milliseconds or microseconds instead of nanoseconds: if the timestamp lies within
+// the last ten years when it is read in one of these units, timeOf reads it in that unit.
 func timeOf(stamp int64, arrival time.Time) time.Time {
 	if stamp <= 0 {
 		return arrival
@@ -224,8 +225,8 @@ func Foreign(p *gpb.Path) bool {
 	return o != "" && o != "rfc7951" && !strings.HasPrefix(o, "openconfig")
 }
 
-// local returns a path without the names of modules. A path is as long as the schema is deep at
-// most; longer paths are cut, because nothing is below them.
+// local returns a path without the names of modules. It cuts elements deeper than the schema,
+// because the schema has no node there.
 func local(elems []*gpb.PathElem) []*gpb.PathElem {
 	const most = 64
 	out := make([]*gpb.PathElem, 0, len(elems))
@@ -384,9 +385,9 @@ func (c *cache) touch(r *row) {
 	}
 }
 
-// delete enters a delete by the switch. A delete below a container that the switch replaces as a
-// whole deletes the container, as far as the stream subscribes to it (section 2.1.1). delete
-// returns the number of leaves deleted.
+// delete enters a delete by the switch. A delete inside a container that the switch replaces as a
+// whole deletes all leaves of the container that the stream subscribes to (gNMI specification,
+// section 2.1.1). delete returns the number of leaves deleted.
 func (c *cache) delete(elems []*gpb.PathElem, at int64, src source) (removed uint64) {
 	for _, a := range c.atomic {
 		if whole := a.elems; len(whole) < len(elems) && overlap(elems[:len(whole)], whole) {
@@ -417,10 +418,10 @@ func (r *row) path(elems []*gpb.PathElem) []*gpb.PathElem {
 	return out
 }
 
-// replace begins an atomic notification: it deletes what the container has, as far as the stream
-// subscribes to it. stale is set if a newer notification of the container has arrived. Switches
-// divide an atomic notification that is too long: the parts have one timestamp, and a later part
-// deletes nothing.
+// replace begins an atomic notification: it deletes the container's leaves that the stream
+// subscribes to. stale is set if the container was deleted at a later time. Switches split an
+// atomic notification that is too long into parts with the same timestamp; only the first part
+// deletes.
 func (c *cache) replace(container []*gpb.PathElem, at int64, src source, stamped bool) (removed uint64, stale bool) {
 	const most = 4096 // containers of one switch
 	path := string(appendPath(nil, container))
@@ -442,8 +443,8 @@ func (c *cache) replace(container []*gpb.PathElem, at int64, src source, stamped
 }
 
 // remove deletes the leaves at and below a path that are not newer than at. The path may omit keys
-// and contain wildcards. If subs is not nil, leaves that none of these subscriptions selects stay.
-// It returns the number of leaves deleted.
+// and contain wildcards. If subs is not nil, remove deletes only leaves that one of these
+// subscriptions selects. It returns the number of leaves deleted.
 func (c *cache) remove(elems []*gpb.PathElem, at int64, subs []Subscription) (removed uint64) {
 	for _, l := range c.lists {
 		for r := range l.matching(elems) {
@@ -473,8 +474,8 @@ func (c *cache) forget(ended uint64) (removed uint64) {
 	return removed
 }
 
-// drop deletes the leaves of a row that gone selects. A row without leaves is deleted, too, if it
-// had leaves, or if the whole row is deleted at a time that is not before its newest update.
+// drop deletes the leaves of a row for which gone returns true, and then a row without leaves, if
+// drop deleted its last leaf, or if whole is set and the row has no update after at.
 func (c *cache) drop(r *row, whole bool, gone func(name string, f leaf) bool, at int64) (removed uint64) {
 	for name, f := range r.leaves {
 		if !gone(name, f) {
@@ -531,7 +532,7 @@ func (l *list) selects(subs []Subscription, r *row, name string) bool {
 	return slices.ContainsFunc(subs, func(sub Subscription) bool {
 		elems := local(sub.Path.GetElem())
 		if i := slices.IndexFunc(elems, func(e *gpb.PathElem) bool { return e.GetName() == "..." }); i >= 0 {
-			elems = elems[:i] // takes the elements before the dots
+			elems = elems[:i] // the path selects everything below the elements before "..."
 		}
 		n := min(len(elems), len(l.elems))
 		return l.under(r, elems[:n]) && below(name, elems[n:])
@@ -554,7 +555,7 @@ func overlap(a, b []*gpb.PathElem) bool {
 	return true
 }
 
-// deletes are the newest deletes of a switch, a bounded number.
+// deletes holds the newest deletes of a switch, up to a bound.
 type deletes struct {
 	byPath map[string]deletion
 	order  []string // paths, oldest first

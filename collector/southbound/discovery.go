@@ -39,8 +39,8 @@ type Dependencies struct {
 	Exclusive func(f func()) bool
 	// OnChange, when set, is called when a session or a link has changed. It must not block.
 	OnChange func()
-	// OnSync, when set, is called when a switch has sent its values, at first and after it was lost.
-	// It must not block.
+	// OnSync, when set, is called when a switch has sent its values in its first session, and again
+	// in each session after a lost one. It must not block.
 	OnSync func(device string)
 	// Logger receives changes; nil disables logging.
 	Logger *slog.Logger
@@ -284,8 +284,8 @@ func (d *Discovery) PortName(name string, number uint32) string {
 }
 
 // Isolated reports whether no packet of a switch can reach another switch: the neighbors report the
-// ports of all its links as down, as they do when it is off. Of neighbors without a session, the
-// neighbors decide in turn.
+// ports of all its links as down, as they do when it is off. If a neighbor has no session, the
+// neighbor's other neighbors decide.
 func (d *Discovery) Isolated(name string) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -449,7 +449,8 @@ func (d *Discovery) Known(ctx context.Context, name string) {
 	}
 }
 
-// learn keeps the peers of ports. The caller holds d.mu, or has created d.
+// learn remembers the switch at the other end of each link. The caller holds d.mu, unless no other
+// goroutine uses d yet.
 func (d *Discovery) learn(links []Link) {
 	for _, l := range links {
 		d.peers[l.Port] = cmp.Or(l.Discovered.Switch, l.Configured.Switch)

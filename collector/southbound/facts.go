@@ -47,7 +47,8 @@ type Neighbor struct {
 	PortID, PortIDType, PortDescription string
 }
 
-// equal compares everything but Number; facts with Number 0 equal nothing.
+// equal compares all fields except Number. Facts with Number 0, which a switch has not sent, equal
+// no facts.
 func (f Facts) equal(g Facts) bool {
 	return g.Number != 0 && f.Hostname == g.Hostname && f.Chassis == g.Chassis && f.SystemName == g.SystemName &&
 		f.LLDP == g.LLDP &&

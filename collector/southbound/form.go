@@ -28,11 +28,11 @@ type Form struct {
 }
 
 // forms are the ways to write paths that a session tries, in this order. The specification
-// recommends an origin (section 2.7.1), and lemming answers requests without it with nothing.
+// recommends an origin (section 2.7.1), and lemming sends no values for paths without an origin.
 // Servers built on openconfig/gnmi, and Stratum, match only list elements with keys. Old servers
-// may know neither. The telemetry server of older SONiC releases needs a target, and still older
-// ones need the name of the module, too. Servers that keep the values of several devices need the
-// device as a target; * stands for all.
+// may accept neither origins nor wildcards. The telemetry server of older SONiC releases needs a
+// target, and still older ones need the name of the module, too. Servers that keep the values of
+// several devices need the device as a target; * stands for all.
 var forms = []Form{
 	{Origin: "openconfig", Wildcards: true},
 	{Wildcards: true},
@@ -113,13 +113,14 @@ func EncodingRefused(err error) bool {
 	return err != nil && endOf(err) == refused && strings.Contains(strings.ToLower(err.Error()), "encoding")
 }
 
-// modules are the OpenConfig modules of top-level containers. Modules of the collector's schema
-// stand for some of them.
+// modules maps top-level containers to their OpenConfig modules. The map is needed because the
+// collector's schema defines some of these containers in modules of its own.
 var modules = map[string]string{"interfaces": "openconfig-interfaces", "components": "openconfig-platform",
 	"lldp": "openconfig-lldp", "system": "openconfig-system"}
 
-// Path returns a path as requests to the switch write it. An origin and keys that the path has
-// stay. The schema has the names of omitted keys; elements that it does not have stay as they are.
+// Path returns a path as requests to the switch write it. Path keeps the path's own origin and
+// keys. It looks up the names of omitted keys in the schema, and keeps elements that the schema
+// does not have.
 func (f Form) Path(schema *yang.Schema, p *gpb.Path) *gpb.Path {
 	out := &gpb.Path{Origin: p.GetOrigin(), Elem: make([]*gpb.PathElem, len(p.GetElem()))}
 	if out.Origin == "" {

@@ -47,8 +47,9 @@ const maxStreams = 32
 // Groups ask one after another in the order of their subscriptions, so that the first ones, which
 // discovery needs, get the streams of a switch that limits them.
 //
-// The waits of a group grow, and start anew after its stream has lasted. The session is lost with
-// the only open stream, or the only one that serves, if that ends because the connection is lost.
+// A group waits longer after each failure; after a stream that has lasted, it begins with the
+// shortest wait again. The session is lost if the connection breaks and with it the only open
+// stream, or the only stream that serves.
 type groups struct {
 	all []*group
 	// open opens a stream for some subscriptions of a group; shut closes one, after which it has no
@@ -58,13 +59,13 @@ type groups struct {
 	// rested, when a group begins to wait, receives the reason.
 	rested func(g *group)
 
-	lasting     time.Duration // a stream that serves for this time has lasted
-	syncTimeout time.Duration // limit of asking
-	tryTimeout  time.Duration // limit of one subscription in sorting
+	lasting     time.Duration // a stream that has served for this long counts as lasting
+	syncTimeout time.Duration // time limit of the state asking
+	tryTimeout  time.Duration // time limit of one subscription in the state sorting
 	newWait     func() *backoff.ExponentialBackOff
 
 	lost     error // why the session is lost
-	encoding error // the refusal of the encoding, in which nothing can be read
+	encoding error // the error with which the switch refused the encoding; nothing can be read in this encoding
 }
 
 type groupState string
@@ -84,11 +85,12 @@ type part struct {
 	mode int
 }
 
-// sampleInstead is the interval of SAMPLE for switches that refuse the other modes.
+// sampleInstead is the sampling interval for switches that refuse every mode but SAMPLE.
 const sampleInstead = 10 * time.Second
 
-// modes are the subscription of the configuration, and what to try if the switch refuses it. The
-// last one has the shortest interval of the switch, for switches that do not sample as often.
+// modes returns the configured subscription, followed by the modes to try if the switch refuses it.
+// The last one requests the shortest interval that the switch supports, for switches that cannot
+// sample as often as configured.
 func (p *part) modes() []Subscription {
 	all, path := []Subscription{p.Subscription}, p.Path
 	if p.Mode == OnChange {
@@ -102,9 +104,10 @@ func (p *part) modes() []Subscription {
 
 func (p *part) subscription() Subscription { return p.modes()[p.mode] }
 
-// change takes the next mode after a refusal, and returns false if there is none. A switch whose
-// shortest interval is longer than asked for says so with InvalidArgument; another one could sample
-// too often.
+// change selects the next mode after a refusal; false if there is none. It selects the shortest
+// interval of the switch only if the switch answered InvalidArgument, which says that its shortest
+// interval is longer than the configured one. Otherwise the shortest interval could be much shorter
+// than configured.
 func (p *part) change(err error) bool {
 	all := p.modes()
 	if p.mode+1 == len(all) || all[p.mode+1].Mode == Sample && all[p.mode].Mode == Sample &&
@@ -121,13 +124,13 @@ type group struct {
 	state  groupState
 	stream *stream // nil if waiting
 	since  time.Time
-	due    time.Time // asking, sorting: limit; waiting: the next attempt
+	due    time.Time // asking, sorting: deadline of the state; waiting: time of the next attempt
 	heard  time.Time // time of the last message
 	talks  bool      // the stream has sent values
 	sample bool      // whether the stream has sent a sampled value
 	sorted bool      // whether the switch accepts each of the parts alone
 	wait   *backoff.ExponentialBackOff
-	limits int   // ends by a limit since the group was made
+	limits int   // number of streams of the group that ended because of a limit of the switch
 	cause  end   // cause of the last end
 	err    error // error of the last end, until the group is serving
 
@@ -255,7 +258,8 @@ func (m *groups) ended(g *group, err error, now time.Time) {
 	case asking:
 		switch {
 		case several && cause == refused && !g.sorted:
-			// Silence counts as consent, so a slow switch gets twice the time of its first refusal.
+			// A subscription that is not refused within tryTimeout counts as accepted, so
+			// tryTimeout is at least twice the time that the switch took for this refusal.
 			m.tryTimeout = max(m.tryTimeout, 2*now.Sub(g.since))
 			g.enter(sorting, now)
 			g.left, g.kept = g.parts, nil
@@ -284,7 +288,8 @@ func (m *groups) ended(g *group, err error, now time.Time) {
 	}
 }
 
-// again sets the time of another attempt after a limit, and returns false after some attempts.
+// again schedules another attempt after a stream ended because of a limit of the switch; every
+// fourth time it returns false instead.
 func (m *groups) again(g *group, now time.Time) bool {
 	const attempts = 4
 	g.limits++
@@ -343,7 +348,7 @@ func (m *groups) unaccepted(g *group, cause end, err error, now time.Time) {
 	m.try(g, now)
 }
 
-// tick takes the passing of time. It returns the time of the next tick.
+// tick acts on the deadlines that have passed. It returns the time at which it must be called next.
 func (m *groups) tick(now time.Time) (next time.Time) {
 	for _, g := range slices.Clone(m.all) {
 		switch late := !g.due.After(now); {
@@ -368,7 +373,7 @@ func (m *groups) tick(now time.Time) (next time.Time) {
 			continue
 		case g.state == serving:
 			at = g.heard.Add(g.quiet())
-		case !at.After(now): // the group's turn comes with an event, or when another group has asked for long
+		case !at.After(now): // a due group that other groups block: look again later
 			at = now.Add(m.tryTimeout)
 		}
 		if next.IsZero() || at.Before(next) {
@@ -406,7 +411,7 @@ func (g *group) quiet() time.Duration {
 	return max(3*longest, 30*time.Second)
 }
 
-// settled reports whether every group is serving, or has failed to.
+// settled reports whether no group is still being tried: each one is serving or has failed.
 func (m *groups) settled() bool {
 	return !slices.ContainsFunc(m.all, func(g *group) bool { return g.state != serving && g.err == nil })
 }

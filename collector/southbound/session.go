@@ -114,7 +114,7 @@ type Session struct {
 	status Status
 	facts  Facts
 	form   Form // form in which the switch sent values last
-	proven bool // whether the switch has sent values in that form
+	proven bool // whether the switch has sent values in form
 	cancel context.CancelFunc
 	done   chan struct{}
 
@@ -260,7 +260,7 @@ func (s *Session) knows(f Form) {
 // run opens one session after another until ctx ends.
 func (s *Session) run(ctx context.Context) {
 	wait := newBackOff(s.cfg.BackoffBase, s.cfg.BackoffMax)
-	var waited time.Duration // before the session
+	var waited time.Duration // the wait before the current session
 	for {
 		if s.Status().State != NoData {
 			s.set(Connecting, nil)
@@ -281,7 +281,7 @@ func (s *Session) run(ctx context.Context) {
 			s.mu.Unlock()
 			lasted := time.Since(s.synced)
 			if s.flaps = lasted < s.cfg.Lasting; !s.flaps || lasted > max(s.cfg.Lasting/60, 4*waited) {
-				wait.Reset() // a switch may close each connection after some time
+				wait.Reset() // some switches close every connection after some time: this is no failure
 			}
 		}
 		s.set(Down, err)

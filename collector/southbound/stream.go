@@ -27,7 +27,8 @@ import (
 // maxMessage bounds one message of a switch, in bytes.
 const maxMessage = 16 << 20
 
-// Messages that wait for the session's goroutine: their number, and their bytes.
+// Bounds of the messages that wait for the session's goroutine: their number, and their total
+// bytes.
 const (
 	queueLength = 64
 	queueBytes  = 32 << 20
@@ -239,7 +240,7 @@ func (s *Session) session(ctx context.Context) error {
 		case f.Encoding == known.Encoding:
 		case empty != nil:
 			way = *empty
-		case !wrong[known.Encoding]: // another encoding hardly makes a path known that is refused
+		case !wrong[known.Encoding]: // a path that was refused in one encoding will be refused in another one, too
 			way = forms[0]
 		}
 		way.Encoding = f.Encoding
@@ -265,7 +266,7 @@ func (s *Session) session(ctx context.Context) error {
 	}
 	if empty == nil {
 		s.mu.Lock()
-		s.proven = false // the device may have other software than before
+		s.proven = false // the device may run other software than before
 		s.mu.Unlock()
 		s.refusals = max(s.refusals, 1)
 		return refusal
@@ -303,7 +304,7 @@ func (s *Session) follow(ctx context.Context, api gpb.GNMIClient, form Form, pat
 	return f.run(ctx)
 }
 
-// following is the work of Session.follow.
+// following is the state of one call of Session.follow.
 type following struct {
 	*Session
 	streamer *streamer
@@ -311,7 +312,7 @@ type following struct {
 	patient  bool
 	used     uint64    // bits of streams whose leaves are in the cache
 	dead     uint64    // bits of ended streams
-	since    time.Time // since when all values are older than earlier ones; zero while they are not
+	since    time.Time // since when every value has been older than the cached one; zero if newer values arrive
 }
 
 func (f *following) open(g *group, parts []*part) *stream {
@@ -452,10 +453,12 @@ func (f *following) judge() (waits bool, err error) {
 	return false, nil
 }
 
-// clockWait is how long a session tolerates that all values are older than earlier ones.
+// clockWait is how long a session goes on although every value is older than the cached one,
+// because the switch's clock was set back.
 const clockWait = time.Minute
 
-// stepped returns since when all values have been older than earlier ones.
+// stepped returns since when every value has been older than the cached one; since is the earlier
+// result.
 func (f *following) stepped(since time.Time) time.Time {
 	switch {
 	case f.cache.stale == 0:

@@ -149,7 +149,8 @@ type member interface {
 	wait(ctx context.Context) bool
 	// handover returns the state for Group.Handover.
 	handover() (*Handover, error)
-	// hasOffer reports whether the previous collector has handed over banks that are not used yet.
+	// hasOffer reports whether banks that the previous collector handed over still wait to be
+	// adopted.
 	hasOffer() bool
 }
 

@@ -44,8 +44,9 @@ func (g *Group) Opened(number uint64) {
 	}
 }
 
-// fits reports whether a switch with a number of banks can have handed this over in an epoch. What
-// does not fit is of no use: the switch joins as after the loss of a collector.
+// fits reports whether a state was handed over in the open epoch, by a switch with this number of
+// banks. A state that does not fit is not used, and the switch joins as after the loss of a
+// collector.
 func fits(h *Handover, banks int, open uint64, windowed bool) bool {
 	w := h.GetWindow()
 	if h == nil || h.GetEpoch() != open || len(h.GetUnread()) != max(banks, 2) || h.GetFrom() > open+1 ||

@@ -57,11 +57,11 @@ func newSource(g *Group, sw Switch) *source { return &source{g: g, sw: sw, in: m
 // Name is the name of the switch.
 func (s *source) Name() string { return s.sw.Name() }
 
-// Sealing: a switch is flipped by the collector.
+// Sealing returns SealedByCollector: the collector flips the switch.
 func (s *source) Sealing() epoch.Sealing { return epoch.SealedByCollector }
 
-// Begin starts a boundary. It also prepares the read-out: in each source's goroutine, the stack
-// would have to grow, which costs more.
+// Begin starts a boundary. It also prepares the read-out: doing that in each source's goroutine
+// would cost more, because its stack would have to grow.
 func (s *source) Begin(b epoch.Boundary) (epoch.Part, []string) {
 	limits := s.g.begin(b.Number + 1)
 	if b.Opening {
@@ -268,8 +268,8 @@ func (s *source) read(inc Incarnation, bank int, r *readout, drained epoch.Drain
 }
 
 // silent reports whether a switch that cannot be flipped, for the reason err, sent no packets to
-// other switches in the ending epoch: it was isolated at the beginning and at the end. nil is no
-// reason: the switch was flipped.
+// other switches in the ending epoch: it was isolated at the beginning and at the end. It returns
+// false if err is nil, because the switch was flipped then.
 func (s *source) silent(err error) bool {
 	now := err != nil && s.g.cfg.Isolated != nil && s.g.cfg.Isolated(s.Name())
 	s.mu.Lock()

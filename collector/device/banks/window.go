@@ -422,8 +422,9 @@ func (w *window) enter(ctx context.Context, inc Incarnation, isClean bool) error
 		}
 	}
 	w.mu.Lock()
-	// Packets are at most as many epochs ahead as there are banks; other counts date from a time
-	// without a collector. Likewise, a discarded packet belongs to the next epoch of its bank.
+	// A packet is at most as many epochs ahead as there are banks; counts of other epochs are left
+	// over from a time without a collector. The discarded packets of a bank are assigned in the
+	// same way, to the next epoch of that bank.
 	ahead := open + uint64(len(w.banks))
 	maps.DeleteFunc(w.missed, func(n, _ uint64) bool { return open == 0 || n <= open || n > ahead })
 	same := w.incarnation.ID == inc.ID
