@@ -352,8 +352,14 @@ func chamelemonLosses(ctx context.Context, sizes []int, seed uint64, victims, lo
 			return
 		}
 		found, want, missing := make(map[string]float64), make(map[string]bool), 0
+		listed := make(map[string]bool)
 		for _, r := range chamelemon.Rows(played.Results, list) {
-			if r["node"] == chamelemon.Network {
+			if r["node"] != chamelemon.Network {
+				continue
+			}
+			listed[r["flow"]] = true
+			// The list of changes also has flows that may have changed by more than the threshold.
+			if list == chamelemon.HitterList || math.Abs(number(r, "delta")) > float64(heavy) {
 				found[r["flow"]] = 1
 			}
 		}
@@ -362,7 +368,7 @@ func chamelemonLosses(ctx context.Context, sizes []int, seed uint64, victims, lo
 			if !want[key] {
 				delete(want, key)
 			}
-			if _, ok := found[key]; !ok && n >= least {
+			if !listed[key] && n >= least {
 				missing++
 			}
 		}

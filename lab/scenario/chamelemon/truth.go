@@ -93,6 +93,8 @@ func (v *view) hitters(limit float64) {
 	}
 }
 
+// changes enters the flows that changed by more than limit. Of the others, the list may hold those
+// whose published delta is not above limit: their bounds are.
 func (v *view) changes(before truth.Counts, limit uint64) {
 	rows := v.tables.Rows("heavy-change", v.View)
 	for _, f := range truth.Changes(before, v.now) {
@@ -100,10 +102,12 @@ func (v *view) changes(before truth.Counts, limit uint64) {
 			rows.Add(f.Key.String(), changed(before, v.now, f.Key))
 		}
 	}
-	for key := range v.published["heavy-change"][v.View] {
+	for key, published := range v.published["heavy-change"][v.View] {
 		if rows[key] == nil {
 			k, _ := flow.Parse(flow.FiveTuple, key) // score.Read refuses texts that are no flows
-			rows.Add(key, changed(before, v.now, k)).Unwanted = true
+			row := rows.Add(key, changed(before, v.now, k))
+			row.Optional = math.Abs(published.Value("delta")) <= float64(limit)
+			row.Unwanted = !row.Optional
 		}
 	}
 }

@@ -51,11 +51,9 @@ type view struct {
 	// high is the highest Th in force: a flow of fewer packets can be missing from the HH part. before
 	// is the highest Th of the preceding epoch.
 	high, before uint64
-	// hittersFrom and changesFrom are the fewest packets from which on no heavy hitter and no heavy
-	// change is missing.
+	// No heavy hitter of hittersFrom packets is missing, and no heavy change by changesFrom packets.
 	hittersFrom, changesFrom uint64
-	threshold                uint64 // threshold of the heavy hitters
-	limited                  bool   // Th exceeds the threshold of the heavy hitters or changes
+	limited                  bool // Th exceeds the threshold of the heavy hitters or changes
 }
 
 // sized is a flow with its packets.
@@ -192,11 +190,10 @@ func (a *analysis) changes(v *view, r *reading) {
 func (a *analysis) heaviest(v *view) {
 	c := a.config
 	least := max(c.HeavyHitters.Packets, uint64(math.Ceil(c.HeavyHitters.Share*float64(v.packets))), 1)
-	v.threshold, v.hittersFrom = least, max(least, v.high)
+	v.hittersFrom = max(least, v.high)
 	// A flow in no HH part has fewer packets than Th in both epochs, so its change is below Th, too.
-	// The estimates of the other flows can be too high by Th - 1 in one epoch or the other.
 	high := max(v.high, v.before)
-	v.changesFrom = c.HeavyChanges.Packets + high
+	v.changesFrom = max(c.HeavyChanges.Packets+1, high)
 	v.limited = !v.empty && (v.decoded && v.high > least || v.compare && high > c.HeavyChanges.Packets+1)
 	if v.limited {
 		text := fmt.Sprintf("the HH part holds flows of at least %d packets: heavy hitters of fewer than %d packets and "+
@@ -211,7 +208,10 @@ func (a *analysis) heaviest(v *view) {
 	if v.device == Network && !v.compare {
 		v.changes = nil // incomplete: only some switches have changes
 	}
-	v.changes = slices.DeleteFunc(v.changes, func(x changed) bool { return x.by() <= c.HeavyChanges.Packets })
+	// Estimates are up to Th - 1 too high: a flow that may have changed by changesFrom is listed, too.
+	v.changes = slices.DeleteFunc(v.changes, func(x changed) bool {
+		return x.by() <= c.HeavyChanges.Packets && uint64(max(x.high(), -x.low(), 0)) < v.changesFrom
+	})
 	slices.SortFunc(v.changes, func(x, y changed) int {
 		return cmp.Or(cmp.Compare(y.by(), x.by()), strings.Compare(x.raw, y.raw))
 	})
