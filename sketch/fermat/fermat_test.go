@@ -112,7 +112,7 @@ func same[F family.Hash, E Field](t *testing.T, s *Sketch[F, E], want map[string
 // fingerprint. At this load, 300 flows fail with a probability of about 10^-4 (if two of them
 // share all three buckets); the keys are fixed.
 func TestDecode(t *testing.T) {
-	for _, size := range []int{1, 4, 13, 16, 37, 64} {
+	for _, size := range []int{1, 4, 6, 7, 13, 16, 37, 64} {
 		for _, fp := range []int{0, 8, 12, 20, 32} {
 			c := Config{Width: 200, KeyBytes: size, Fingerprint: fp}
 			n := min(300, 1<<(8*min(size, 2)-2))
@@ -123,6 +123,8 @@ func TestDecode(t *testing.T) {
 			decodes[family.P4, Prime32](t, c, n)
 			c.FragmentBits = 17
 			decodes[family.Fast, Prime32](t, c, n)
+			decodes[family.Fast, Mersenne61](t, c, n)
+			c.FragmentBits = 59 // some fragments lie in nine bytes
 			decodes[family.Fast, Mersenne61](t, c, n)
 		}
 	}
