@@ -3,6 +3,7 @@
 package universal
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"io"
@@ -10,6 +11,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"net/netip"
+	"os"
 	"testing"
 	"time"
 
@@ -25,10 +27,10 @@ type timedKey struct {
 }
 
 // realPackets returns the packets with a 5-tuple of the trace of real traffic. It skips the test if
-// the trace is not there.
+// the trace is not there: NETSKETCH_TRACE names it, or it lies beside the repository.
 func realPackets(tb testing.TB) (packets []timedKey) {
 	tb.Helper()
-	file, err := pcapfile.Open("../../../shared/traces/mixed-165k.pcap.gz")
+	file, err := pcapfile.Open(cmp.Or(os.Getenv("NETSKETCH_TRACE"), "../../../shared/traces/mixed-165k.pcap.gz"))
 	if errors.Is(err, fs.ErrNotExist) {
 		tb.Skipf("the shared trace is not here: %v", err)
 	}
