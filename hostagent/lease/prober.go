@@ -138,13 +138,6 @@ func (p *Prober) start(now time.Duration, x *pair) {
 	}
 }
 
-// RevokeAll gives up all leases at once.
-func (p *Prober) RevokeAll() {
-	for _, x := range p.pairs {
-		p.revoke(x)
-	}
-}
-
 // apply moves a pair to the state that follows an event.
 func (p *Prober) apply(now time.Duration, x *pair, e event) {
 	to := transitions[x.state][e]

@@ -323,10 +323,6 @@ func TestEnds(t *testing.T) {
 		"the carrier gets removed":  {func(_ *simulation, p *path) { p.removes = true }, Interval / 2, "removed"},
 		"the path gets a short MTU": {func(_ *simulation, p *path) { p.mtu = 400 }, Lifetime, "does not answer"},
 		"it leaves the settings":    {func(s *simulation, _ *path) { s.prober.SetPeering(s.now, Peering{}) }, 0, "lease"},
-		"all are given up": {
-			func(s *simulation, _ *path) { s.prober.SetOnline(s.now, false); s.prober.RevokeAll() },
-			0, "no session",
-		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := &path{delay: time.Millisecond}

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 
 	"github.com/netsketch/netsketch/hostagent/packet"
+	"github.com/netsketch/netsketch/internal/checksum"
 )
 
 // magic begins the UDP payload of each probe and reply.
@@ -119,30 +120,18 @@ func (p *Probe) AppendPacket(b []byte) []byte {
 	pseudo := packet.ProtocolUDP + uint64(len(b)-udp)
 	if p.Destination.Is4() {
 		binary.BigEndian.PutUint16(b[begin+2:], uint16(len(b)-begin))
-		binary.BigEndian.PutUint16(b[begin+10:], ^fold(packet.Sum(b[begin:udp])))
-		pseudo += packet.Sum(b[begin+12 : udp])
+		binary.BigEndian.PutUint16(b[begin+10:], ^checksum.Sum(0, b[begin:udp]))
+		pseudo += uint64(checksum.Sum(0, b[begin+12:udp]))
 	} else {
 		binary.BigEndian.PutUint16(b[begin+4:], uint16(len(b)-udp))
-		pseudo += packet.Sum(b[begin+8 : udp])
+		pseudo += uint64(checksum.Sum(0, b[begin+8:udp]))
 	}
-	sum := packet.Sum(b[udp:]) + pseudo
-	if len(b[udp:])%2 == 1 { // packet.Sum leaves an odd last byte out
-		sum += uint64(b[len(b)-1]) << 8
-	}
-	if sum := ^fold(sum); sum != 0 {
+	if sum := ^checksum.Sum(pseudo, b[udp:]); sum != 0 {
 		binary.BigEndian.PutUint16(b[udp+6:], sum)
 	} else {
 		binary.BigEndian.PutUint16(b[udp+6:], 0xffff) // 0 stands for no checksum
 	}
 	return b
-}
-
-// fold adds the carries of a sum of 16-bit words.
-func fold(s uint64) uint16 {
-	for s > 0xffff {
-		s = s>>16 + s&0xffff
-	}
-	return uint16(s)
 }
 
 // Received is a probe or reply that arrived.

@@ -11,8 +11,8 @@ import (
 	"github.com/netsketch/netsketch/hostagent/packet"
 )
 
-// checksum is the Internet checksum of RFC 1071, computed plainly.
-func checksum(parts ...[]byte) uint16 {
+// plainSum is the Internet checksum of RFC 1071, computed plainly.
+func plainSum(parts ...[]byte) uint16 {
 	sum := uint32(0)
 	for _, b := range parts {
 		for i := range b {
@@ -45,14 +45,14 @@ func TestPacket(t *testing.T) {
 			etherType = packet.EtherTypeIPv6
 		} else {
 			addresses = b[12:20]
-			if checksum(b[:20]) != 0 {
+			if plainSum(b[:20]) != 0 {
 				t.Errorf("%+v: wrong checksum of the IP header", tc)
 			}
 			if b[6] != 0x40 {
 				t.Errorf("%+v: routers may fragment it", tc)
 			}
 		}
-		if checksum(addresses, pseudo, b[tc.headers:]) != 0 {
+		if plainSum(addresses, pseudo, b[tc.headers:]) != 0 {
 			t.Errorf("%+v: wrong UDP checksum", tc)
 		}
 		var ip packet.IP

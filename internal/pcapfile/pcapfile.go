@@ -22,6 +22,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/netsketch/netsketch/internal/checksum"
 	"github.com/netsketch/netsketch/internal/files"
 )
 
@@ -258,11 +259,7 @@ func zeroChecksum(frame []byte) bool {
 	if ip[0]>>4 != 4 || header < 20 || len(ip) < header || ip[10]|ip[11] != 0 {
 		return false
 	}
-	sum := 0
-	for i := 0; i < header; i += 2 {
-		sum += int(binary.BigEndian.Uint16(ip[i:]))
-	}
-	return sum%0xffff != 0
+	return checksum.Sum(0, ip[:header]) != 0xffff
 }
 
 // Name returns the path that the file was opened by.

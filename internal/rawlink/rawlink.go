@@ -11,6 +11,8 @@ import (
 	"errors"
 	"fmt"
 	"math/bits"
+
+	"github.com/netsketch/netsketch/internal/checksum"
 )
 
 // HeaderBytes is the size of the header in front of a frame, struct virtio_net_hdr.
@@ -92,7 +94,7 @@ func (s *Splitter) Split(header, frame []byte, tagged bool, f func(frame []byte)
 		}
 		// The field holds the sum of the pseudo-header. A checksum of 0 would mean that UDP has no
 		// checksum.
-		put(frame[start+offset:], ^sum(0, frame[start:]), offset == udpZero)
+		put(frame[start+offset:], ^checksum.Sum(0, frame[start:]), offset == udpZero)
 	}
 	f(frame)
 	return nil
@@ -103,26 +105,6 @@ func put(b []byte, checksum uint16, udp bool) {
 		checksum = 0xffff
 	}
 	binary.BigEndian.PutUint16(b, checksum)
-}
-
-// sum adds the 16-bit words of b to s, and folds the result.
-func sum(s uint64, b []byte) uint16 {
-	var carry uint64
-	for ; len(b) >= 8; b = b[8:] {
-		s, carry = bits.Add64(s, binary.BigEndian.Uint64(b), 0)
-		s += carry
-	}
-	s = s>>32 + s&0xffffffff
-	for ; len(b) >= 2; b = b[2:] {
-		s += uint64(binary.BigEndian.Uint16(b))
-	}
-	if len(b) == 1 {
-		s += uint64(b[0]) << 8
-	}
-	for s > 0xffff {
-		s = s>>16 + s&0xffff
-	}
-	return uint16(s)
 }
 
 // split divides a super-packet into segments with size bytes of data each.
@@ -156,19 +138,19 @@ func (s *Splitter) finish(n, size int, last bool) {
 			binary.BigEndian.PutUint16(b[2:], uint16(len(b)))
 			binary.BigEndian.PutUint16(b[4:], binary.BigEndian.Uint16(b[4:])+uint16(n))
 			put(b[10:], 0, false)
-			put(b[10:], ^sum(0, b[:header]), false)
+			put(b[10:], ^checksum.Sum(0, b[:header]), false)
 		case etherIPv6:
 			binary.BigEndian.PutUint16(b[4:], uint16(len(b)-ipv6))
 		case protocolGRE:
 			if l.sum {
 				clear(b[4:6])
-				put(b[4:], ^sum(0, b), false)
+				put(b[4:], ^checksum.Sum(0, b), false)
 			}
 		case protocolUDP:
 			binary.BigEndian.PutUint16(b[4:], uint16(len(b)))
 			if l.sum {
 				clear(b[6:8])
-				put(b[6:], ^sum(s.pseudo(l, len(b)), b), true)
+				put(b[6:], ^checksum.Sum(s.pseudo(l, len(b)), b), true)
 			}
 		case protocolTCP:
 			const (
@@ -183,7 +165,7 @@ func (s *Splitter) finish(n, size int, last bool) {
 				b[13] &^= begins
 			}
 			clear(b[16:18])
-			put(b[16:], ^sum(s.pseudo(l, len(b)), b), false)
+			put(b[16:], ^checksum.Sum(s.pseudo(l, len(b)), b), false)
 		}
 	}
 }
@@ -196,7 +178,7 @@ func (s *Splitter) pseudo(l layer, length int) uint64 {
 	if ip.kind == etherIPv6 {
 		addresses = b[8:40]
 	}
-	return uint64(sum(0, addresses)) + uint64(l.kind) + uint64(length)
+	return uint64(checksum.Sum(0, addresses)) + uint64(l.kind) + uint64(length)
 }
 
 // follow finds the layers of a super-packet, and the offset of the segments' data, which is behind

@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+
+	"github.com/netsketch/netsketch/internal/checksum"
 )
 
 // build builds a packet from the innermost header to the outermost one.
@@ -42,7 +44,7 @@ func (b build) ipv4(protocol byte) build {
 	if n := 20 + len(b); n <= 0xffff {
 		binary.BigEndian.PutUint16(h[2:], uint16(n))
 	}
-	binary.BigEndian.PutUint16(h[10:], ^sum(0, h))
+	binary.BigEndian.PutUint16(h[10:], ^checksum.Sum(0, h))
 	return append(h, b...)
 }
 
@@ -113,7 +115,8 @@ func verify(frame []byte) (payload []byte, err error) {
 	kind, b := etherBridged, frame
 	var addresses []byte
 	check := func(what string, protocol int, b []byte) {
-		if s := sum(uint64(sum(0, addresses))+uint64(protocol)+uint64(len(b)), b); s != 0xffff && err == nil {
+		pseudo := uint64(checksum.Sum(0, addresses)) + uint64(protocol) + uint64(len(b))
+		if s := checksum.Sum(pseudo, b); s != 0xffff && err == nil {
 			err = fmt.Errorf("wrong checksum of %s", what)
 		}
 	}
@@ -126,7 +129,7 @@ func verify(frame []byte) (payload []byte, err error) {
 		case etherMPLS:
 			kind, b = etherIPv4, b[4:]
 		case etherIPv4:
-			if n := int(binary.BigEndian.Uint16(b[2:])); n != len(b) || sum(0, b[:20]) != 0xffff {
+			if n := int(binary.BigEndian.Uint16(b[2:])); n != len(b) || checksum.Sum(0, b[:20]) != 0xffff {
 				return nil, fmt.Errorf("an IPv4 header with a length of %d for %d bytes, or a wrong checksum", n, len(b))
 			}
 			addresses, kind, b = b[12:20], protocol|int(b[9]), b[20:]
@@ -144,7 +147,7 @@ func verify(frame []byte) (payload []byte, err error) {
 		case protocol | protocolGRE:
 			n := 4
 			if b[0] == 0xb0 {
-				if n = 16; sum(0, b) != 0xffff {
+				if n = 16; checksum.Sum(0, b) != 0xffff {
 					return nil, errors.New("wrong checksum of GRE")
 				}
 			}
@@ -251,7 +254,7 @@ func TestChecksum(t *testing.T) {
 	for _, tagged := range []bool{false, true} {
 		segment := data(30).tcp(psh)
 		packet := segment.ipv4(6)
-		pseudo := sum(uint64(sum(0, packet[12:20]))+protocolTCP+uint64(len(segment)), nil)
+		pseudo := checksum.Sum(uint64(checksum.Sum(0, packet[12:20]))+protocolTCP+uint64(len(segment)), nil)
 		binary.BigEndian.PutUint16(packet[20+16:], pseudo)
 		frame := packet.ethernet(etherIPv4)
 		if tagged {

@@ -22,6 +22,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/netsketch/netsketch/internal/checksum"
 	"golang.org/x/sys/unix"
 )
 
@@ -125,23 +126,8 @@ func (s *stream) take(b []byte) {
 // echo is an ICMP echo request.
 func echo(id uint32, n int, payload []byte) []byte {
 	b := append([]byte{8, 0, 0, 0, byte(id >> 8), byte(id), byte(n >> 8), byte(n)}, payload...)
-	binary.BigEndian.PutUint16(b[2:], checksum(b))
+	binary.BigEndian.PutUint16(b[2:], ^checksum.Sum(0, b))
 	return b
-}
-
-// checksum is the Internet checksum of bytes whose own checksum is 0.
-func checksum(b []byte) uint16 {
-	var sum uint32
-	for i := 0; i+1 < len(b); i += 2 {
-		sum += uint32(b[i])<<8 | uint32(b[i+1])
-	}
-	if len(b)%2 == 1 {
-		sum += uint32(b[len(b)-1]) << 8
-	}
-	for sum > 0xffff {
-		sum = sum>>16 + sum&0xffff
-	}
-	return ^uint16(sum)
 }
 
 // count counts the packets of streams by their result.

@@ -17,6 +17,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/link"
+	"github.com/netsketch/netsketch/internal/checksum"
 	"golang.org/x/sys/unix"
 )
 
@@ -171,7 +172,7 @@ func (w *world) forge(from netip.Addr) error {
 			ip := append([]byte{byte(0x40 | length/4), 0, 0, byte(length + len(payload)), 0, 0, 0, 0, 64, 17, 0, 0},
 				append(from.AsSlice(), hostOf("h2").v4.AsSlice()...)...)
 			ip = append(ip, options...)
-			binary.BigEndian.PutUint16(ip[10:], checksum(ip))
+			binary.BigEndian.PutUint16(ip[10:], ^checksum.Sum(0, ip))
 			if _, err := unix.Write(fd, append(append(ethernet, ip...), payload...)); err != nil {
 				return err
 			}

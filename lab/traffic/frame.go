@@ -5,6 +5,8 @@ package traffic
 import (
 	"encoding/binary"
 	"net/netip"
+
+	"github.com/netsketch/netsketch/internal/checksum"
 )
 
 const (
@@ -60,7 +62,7 @@ func BuildFrame(s FrameSpec) []byte {
 		binary.BigEndian.PutUint16(l4[2:], s.DstPort)
 		binary.BigEndian.PutUint16(l4[4:], uint16(len(l4)))
 	}
-	var pseudo uint32
+	var pseudo uint64
 	if v6 {
 		binary.BigEndian.PutUint16(b[12:], etherIPv6)
 		src, dst := s.Src.As16(), s.Dst.As16()
@@ -69,7 +71,7 @@ func BuildFrame(s FrameSpec) []byte {
 		l3[6], l3[7] = s.Proto, hopLimit
 		copy(l3[8:], src[:])
 		copy(l3[24:], dst[:])
-		pseudo = sum16(0, l3[8:40])
+		pseudo = uint64(checksum.Sum(0, l3[8:40]))
 	} else {
 		binary.BigEndian.PutUint16(b[12:], etherIPv4)
 		src, dst := s.Src.As4(), s.Dst.As4()
@@ -78,37 +80,19 @@ func BuildFrame(s FrameSpec) []byte {
 		l3[8], l3[9] = hopLimit, s.Proto
 		copy(l3[12:], src[:])
 		copy(l3[16:], dst[:])
-		binary.BigEndian.PutUint16(l3[10:], fold(sum16(0, l3[:ipv4Len])))
-		pseudo = sum16(0, l3[12:20])
+		binary.BigEndian.PutUint16(l3[10:], ^checksum.Sum(0, l3[:ipv4Len]))
+		pseudo = uint64(checksum.Sum(0, l3[12:20]))
 	}
-	pseudo += uint32(s.Proto) + uint32(len(l4))
+	pseudo += uint64(s.Proto) + uint64(len(l4))
 	switch s.Proto {
 	case protoTCP:
-		binary.BigEndian.PutUint16(l4[16:], fold(sum16(pseudo, l4)))
+		binary.BigEndian.PutUint16(l4[16:], ^checksum.Sum(pseudo, l4))
 	case protoUDP:
-		c := fold(sum16(pseudo, l4))
+		c := ^checksum.Sum(pseudo, l4)
 		if c == 0 {
 			c = 0xffff // RFC 768: zero means no checksum
 		}
 		binary.BigEndian.PutUint16(l4[6:], c)
 	}
 	return b
-}
-
-// sum16 adds b to the one's complement sum of RFC 1071.
-func sum16(sum uint32, b []byte) uint32 {
-	for ; len(b) >= 2; b = b[2:] {
-		sum += uint32(b[0])<<8 | uint32(b[1])
-	}
-	if len(b) == 1 {
-		sum += uint32(b[0]) << 8
-	}
-	return sum
-}
-
-func fold(sum uint32) uint16 {
-	for sum > 0xffff {
-		sum = sum>>16 + sum&0xffff
-	}
-	return ^uint16(sum)
 }

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/netsketch/netsketch/internal/checksum"
 	"github.com/netsketch/netsketch/sketch/flow"
 )
 
@@ -127,7 +128,7 @@ func Refusal(frame []byte) string {
 			return "IPv4 header cut or too short"
 		case b[10]|b[11] == 0:
 			return "IPv4 header checksum zero: captured before the device computed it; tcprewrite --fixcsum corrects the file"
-		case !validChecksum(b[:header]):
+		case checksum.Sum(0, b[:header]) != 0xffff:
 			return "wrong IPv4 header checksum"
 		}
 		return "TCP or UDP header cut"
@@ -190,7 +191,7 @@ func parseIPv4(b []byte) (flow.Key, []byte, bool) {
 		return flow.Key{}, nil, false
 	}
 	header := int(b[0]&0xf) * 4
-	if header < ipv4Len || len(b) < header || !validChecksum(b[:header]) {
+	if header < ipv4Len || len(b) < header || checksum.Sum(0, b[:header]) != 0xffff {
 		return flow.Key{}, nil, false
 	}
 	k := flow.Key{Mask: flow.FiveTuple, Proto: b[9]}
@@ -268,16 +269,4 @@ func withPorts(k flow.Key, first bool, transport []byte) (_ flow.Key, rest []byt
 	k.SrcPort = binary.BigEndian.Uint16(transport)
 	k.DstPort = binary.BigEndian.Uint16(transport[2:])
 	return k, transport, true
-}
-
-// validChecksum reports whether the header's one's complement sum is right (RFC 1071).
-func validChecksum(header []byte) bool {
-	var sum uint32
-	for i := 0; i+1 < len(header); i += 2 {
-		sum += uint32(binary.BigEndian.Uint16(header[i:]))
-	}
-	for sum > 0xffff {
-		sum = sum>>16 + sum&0xffff
-	}
-	return sum == 0xffff
 }

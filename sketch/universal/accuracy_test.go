@@ -106,7 +106,7 @@ func (t truth) score(tb testing.TB, l Layout, packets []timedKey, share float64)
 		f1:       t.f1(e.Above(share*t.packets), share*t.packets),
 		entropy:  relative(e.Entropy(), t.entropy()),
 		distinct: relative(e.Distinct(), float64(len(t.flows))),
-		moment2:  relative(e.Moment2(), t.sum(Square)),
+		moment2:  relative(e.Moment2(), t.sum(square)),
 	}
 }
 
@@ -219,7 +219,7 @@ func TestUserFunction(t *testing.T) {
 		}, 0.05},
 		"square root": {math.Sqrt, 0.05},
 		"x^1.5":       {func(x float64) float64 { return math.Pow(x, 1.5) }, 0.05},
-		"flows":       {One, 0.05}, "packets": {Packets, 0.001}, "squares": {Square, 0.01},
+		"flows":       {one, 0.05}, "packets": {Packets, 0.001}, "squares": {square, 0.01},
 	} {
 		got, want := e.Sum(tc.g), tr.sum(tc.g)
 		t.Logf("%s: %.1f, truth %.1f", name, got, want)
@@ -327,3 +327,7 @@ var (
 	src300K       = Layout{Key: flow.Src, Levels: 16, Rows: 3, Columns: 512, Ways: 4, Slots: 32}
 	fiveTuple300K = Layout{Key: flow.FiveTuple, Levels: 16, Rows: 3, Columns: 512, Ways: 4, Slots: 64}
 )
+
+func one(float64) float64 { return 1 }
+
+func square(x float64) float64 { return x * x }

@@ -8,14 +8,8 @@ import "math"
 // g(0) = 0 and if g is monotonic and grows no faster than the square (paper, section 4.1).
 type G func(packets float64) float64
 
-// One counts flows (L0). This and the following functions serve the paper's tasks.
-func One(float64) float64 { return 1 }
-
-// Packets sums packets (L1).
+// Packets sums packets (L1). This and the following function serve the paper's tasks.
 func Packets(x float64) float64 { return x }
-
-// Square sums squares (F2, the square of L2).
-func Square(x float64) float64 { return x * x }
 
 // XLogX is x·log2 x, from which the entropy follows.
 func XLogX(x float64) float64 {
