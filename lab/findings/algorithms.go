@@ -59,14 +59,8 @@ var algorithms = []*algorithm{
 		},
 		disturbances: []happening{quiet, routeChange, queues, deadAgents},
 		incomplete: func(r *score.Result, _ string) bool {
-			for _, rows := range r.Published["alert"] {
-				for key, row := range rows {
-					if strings.HasPrefix(key, "FEW_SKETCHLETS/") && row.Is("active") {
-						return true
-					}
-				}
-			}
-			return false
+			row := r.Published.Row("summary", score.View{Device: score.Network}, "")
+			return row == nil || row.Text("status") != "COMPLETE"
 		},
 		truth: func(t score.Tables, kind string) map[string]*score.Row {
 			out := map[string]*score.Row{}

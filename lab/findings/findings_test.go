@@ -105,7 +105,8 @@ func TestCount(t *testing.T) {
 	whole := score.View{Device: score.Network}
 	epoch := func(n int, alert, required, near string) *score.Result {
 		r := &score.Result{Published: score.Tables{}, Truth: score.Tables{}}
-		r.Published.Rows("summary", whole).Add("", score.Leaves{"last-epoch": score.Number(n)})
+		r.Published.Rows("summary", whole).Add("", score.Leaves{"last-epoch": score.Number(n),
+			"status": score.Text("COMPLETE")})
 		if name, begins, ok := strings.Cut(alert, " "); ok {
 			since := n
 			if begins == "goes on" {

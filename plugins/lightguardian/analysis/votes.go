@@ -71,6 +71,18 @@ func (v Votes[N]) Settle(r *Rules, nodes []N, path []Hop, found []Finding) []Fin
 	return out
 }
 
+// Doubt returns the probability that a finding is wrong, from the probability that other flows hide
+// at the hop before that the fault is there. The more flows show it there, the likelier this flow
+// has it there, too. Votes never make a finding surer.
+func (v Votes[N]) Doubt(nodes []N, f Finding, hidden float64) float64 {
+	if !f.Fault.moves() || f.Hop < 2 {
+		return hidden
+	}
+	here, before := v.at(f.Fault, nodes, f.Hop)[0], v.at(f.Fault, nodes, f.Hop-1)[1]
+	there := hidden * float64(before)
+	return max(hidden, there/(there+float64(max(here, 1))))
+}
+
 // same reports whether two findings are the same fault at the same hop.
 func (f Finding) same(o Finding) bool { return f.Fault == o.Fault && f.Hop == o.Hop }
 

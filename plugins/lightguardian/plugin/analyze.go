@@ -29,6 +29,7 @@ type run struct {
 	tasks    map[string]*task     // tasks by switch
 	problems []alert.Problem
 	inexact  []string
+	few      string // says that too few sketchlets arrived; "": they suffice, or more follow
 	faults   int
 	omitted  uint64 // rows that limits leave out
 }

@@ -733,20 +733,37 @@ func (d *drawn) left(text, name string, passed []map[[2]int]*drawnHop) bool {
 	return false
 }
 
-// TestFewSketchlets: an alert says that faults can be missed where few sketchlets arrive for many
-// intervals, and none where most columns arrive, or after the first intervals.
+// judged returns the share of the switches of paths at which the packets of judged flows are known.
+func (i *interval) judged() float64 {
+	known, all := 0, 0
+	for _, f := range i.all() {
+		if f.size() >= uint64(i.config.Rules.Packets) {
+			for j := range f.hops {
+				if all++; f.hops[j].Valid {
+					known++
+				}
+			}
+		}
+	}
+	return float64(known) / float64(all)
+}
+
+// TestFewSketchlets: the summary says at once that faults can be missed because few sketchlets
+// arrive, an alert does when that is so for many intervals, and neither does where most columns
+// arrive.
 func TestFewSketchlets(t *testing.T) {
 	for _, tc := range []struct {
 		packets float64
 		begins  int // epoch; -1: never
-	}{{8000, fewFor}, {60_000, -1}} {
+		partial int // epochs
+	}{{8000, fewFor, fewFor + 2}, {60_000, -1, 2}} {
 		d, p := newDrawn(t, "leaf-spine", 1), New()
 		d.packets = tc.packets
 		config := sdk.Config{JSON: []byte("{}"), EpochLength: time.Duration(d.epoch) * time.Microsecond}
 		if _, err := p.Configure(t.Context(), config, d.model); err != nil {
 			t.Fatal(err)
 		}
-		begins := -1
+		begins, partial := -1, 0
 		for e := range fewFor + 3 {
 			d.play()
 			out, err := p.Analyze(t.Context(), d.analyzed(t, p, uint64(1000+e)))
@@ -754,6 +771,16 @@ func TestFewSketchlets(t *testing.T) {
 				t.Fatal(err)
 			}
 			d.follow(t, out.Plans)
+			s := rows(t, out, summaryList)[""]
+			if s["status"] == "LOST" { // the first interval has no columns
+				continue
+			}
+			want := map[string]any{"status": "COMPLETE", "reason": nil}
+			if p.newest.judged() < 0.8 {
+				want = map[string]any{"status": "PARTIAL", "reason": "FEW_SKETCHLETS"}
+				partial++
+			}
+			expect(t, map[string]map[string]any{"": s}, "", want)
 			for _, a := range p.alerts {
 				if a.Kind != fewSketchlets {
 					t.Errorf("%.0f packets: alert %v", tc.packets, a)
@@ -765,6 +792,9 @@ func TestFewSketchlets(t *testing.T) {
 		}
 		if begins != tc.begins {
 			t.Errorf("%.0f packets: the alert begins in epoch %d, want %d", tc.packets, begins, tc.begins)
+		}
+		if partial != tc.partial {
+			t.Errorf("%.0f packets: %d epochs are partial, want %d", tc.packets, partial, tc.partial)
 		}
 	}
 }

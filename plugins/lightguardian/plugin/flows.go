@@ -29,6 +29,7 @@ type flowState struct {
 	faults []fault
 	votes  analysis.Votes[string] // votes of the flow; nil: it shows no fault
 
+	compared int    // neighbors of the path that reroute compared
 	late     uint64 // packets that were sent in the interval and arrived in the next one
 	rerouted bool   // several paths were in force
 }
@@ -61,6 +62,8 @@ type fault struct {
 	after  string // place before the hop at which the flow was measured; empty: none
 	value  float64
 	doubt  float64 // the probability that other flows cause it, or hide where it begins
+	wrong  float64 // the probability that the flow has no such fault at this place
+	turned bool    // a neighbor of the path has the packets that a switch of the path lacks
 	unsure bool    // switches between after and name were not measured, or a host did not count the flow
 	early  bool    // whether later columns may change the fault
 	queued bool    // the packets may have waited in a queue at the end of the interval
@@ -212,6 +215,7 @@ func (f *flowState) reroute(i *interval, r *routes.Routes, path []string) {
 				continue
 			}
 			other := i.hop(&f.key, name, f)
+			f.compared++
 			if !other.whole {
 				h.whole = false // the neighbor may be on the path after all
 			}
@@ -281,6 +285,7 @@ func (f *flowState) locate(i *interval, e *ends, r *routes.Routes) {
 		if moved {
 			x.doubt = undecided
 		}
+		x.wrong = i.votes.Doubt(nodes, found, x.doubt)
 		for j := found.Hop - 1; j >= 0; j-- {
 			if path[j].Valid {
 				x.after = nodes[j]
@@ -309,6 +314,9 @@ func (f *flowState) locate(i *interval, e *ends, r *routes.Routes) {
 		}
 		x.unsure = x.unsure || !f.counted()
 		x.early = x.early || f.early(first, found.Hop)
+		if found.Fault == analysis.Loop && found.Hop <= len(f.hops) {
+			x.wrong = f.alone(i, r, f.hops[found.Hop-1])
+		}
 		f.faults = append(f.faults, x)
 		if found.Fault == analysis.Loop && found.Hop <= len(f.hops) {
 			f.circle(i, r, f.hops[found.Hop-1], x)
@@ -318,7 +326,7 @@ func (f *flowState) locate(i *interval, e *ends, r *routes.Routes) {
 		if h := &f.hops[j]; h.off {
 			f.faults = append(f.faults, fault{kind: abnormalPath, name: h.name, after: f.hops[max(j-1, 0)].name,
 				value: float64(h.Packets) / float64(max(f.hops[max(j-1, 0)].Packets, 1)), doubt: h.doubt,
-				unsure: !f.counted(), early: f.early(0, j+1)})
+				unsure: !f.counted(), early: f.early(0, j+1), turned: true})
 		}
 	}
 }
@@ -390,6 +398,21 @@ func (i *interval) looped(f *flowState, a, b *hop) float64 {
 	}
 	sent := uint32(f.sent)
 	return a.Excess(a.seen-sent) * b.Excess(b.seen-sent)
+}
+
+// alone returns the probability that a hop is in no loop because no neighbor of it is: 0 if a
+// neighbor has the packets of the loop, too, and 1 if all are measured and none has them.
+func (f *flowState) alone(i *interval, r *routes.Routes, at hop) float64 {
+	wrong := 1.0
+	for _, name := range r.Neighbors(at.name) {
+		h := i.hop(&f.key, name, f)
+		if !h.Valid || !f.known[0] {
+			wrong = undecided
+		} else if i.looped(f, &at, &h) < 1 {
+			return 0
+		}
+	}
+	return wrong
 }
 
 // circle adds the neighbors that are not on the path and are in the loop of a hop.
@@ -465,6 +488,7 @@ func (i *interval) all() []*flowState {
 		}
 	}
 	i.detours(out)
+	i.weigh(out)
 	slices.SortFunc(out, func(a, b *flowState) int {
 		return cmp.Or(cmp.Compare(min(len(b.faults), 1), min(len(a.faults), 1)), cmp.Compare(b.size(), a.size()),
 			a.key.Compare(b.key))

@@ -136,7 +136,8 @@ func TestDeadHosts(t *testing.T) {
 		e.Missing = append(e.Missing, sdk.Missing{Name: host, Host: true, Reason: "is away", Joined: host == "h4"})
 	}
 	out := h.Analyze(e)
-	expect(t, rows(t, out, summaryList), "", map[string]any{"status": "COMPLETE", "coverage": 0.5})
+	// Half of the columns have a bucket of the flow at each switch of its path.
+	expect(t, rows(t, out, summaryList), "", map[string]any{"status": "COMPLETE", "coverage": 0.5, "hop-coverage": 1.0})
 	expect(t, rows(t, out, hostList), "h2", map[string]any{"status": "LOST", "problem": "is away", "sketchlets": nil})
 	expect(t, rows(t, out, alertList), "h2 HOST_MISSING", map[string]any{"active": true, "text": "is away"})
 	if a := rows(t, out, alertList); a["h4 HOST_MISSING"] != nil {

@@ -134,6 +134,9 @@ func (r *run) summaryTable(active uint64) (*table.Table, error) {
 	of := r.epoch.Range(r.first, r.last)
 	of.Status, of.Provisional = r.status(), r.epoch.Number < r.settled()
 	of.Reason, of.Problem = r.reason()
+	if r.few != "" && of.Status == sdk.StatusComplete {
+		of.Status = sdk.StatusPartial
+	}
 	of.Problem = alert.Clip(of.Problem)
 	of.Append(b)
 	one("newest-epoch", r.epoch.Number)
@@ -193,6 +196,8 @@ func (r *run) reason() (condition, problem string) {
 	switch {
 	case len(r.own) == 0:
 		return sdk.Inexact, "no switch sends sketchlets"
+	case r.few != "":
+		return string(fewSketchlets), r.few
 	case len(r.inexact) > 0:
 		return sdk.Inexact, r.inexact[0]
 	}
@@ -349,7 +354,7 @@ func (r *run) faultTable(since map[place]uint64) (*table.Table, error) {
 			previous.AppendSome(alert.Clip(x.after))
 			value.Append(table.Decimal(min(x.value, 1e9), 6))
 			sure.Append(!x.unsure)
-			confidence.Append(table.Decimal(1-x.doubt, 6))
+			confidence.Append(table.Decimal(1-x.wrong, 6))
 			share.AppendIf(table.Decimal(r.share(x.name), 6), r.owns(x.name))
 			quality.Append(string(sdk.Estimate))
 		}
