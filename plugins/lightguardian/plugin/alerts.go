@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 
@@ -205,12 +206,13 @@ func (e *evidence) text(share float64) string {
 	return fmt.Sprintf("%d flows, with %.0f %% of its sketchlets: %s", len(e.keys), share, strings.Join(names, "; "))
 }
 
-// settle returns how many packets of the flows that pass a switch are lost for certain, in the
-// final results of an interval. A packet that waits in a queue at the end of an interval arrives in
-// the next one. So if a flow receives fewer packets in the next interval than it lacks until now,
-// the others are lost. Flows of few packets often show it. p.owed has the packets that may still
-// wait: what a flow lacks without a queue is lost in that interval alone. Flows with a loss that is
-// located at another switch do not count.
+// settle returns how many packets of the flows that pass a switch are lost there for certain, or on
+// the link in front of it, in the final results of an interval. A packet that waits in a queue at the
+// end of an interval arrives in the next one. So if a flow receives fewer packets in the next
+// interval than it lacks at a place until now, the others are lost there. Flows of few packets often
+// show it. Packets that a flow lacks at another place do not count: a full queue loses packets at
+// its switch, and lets others wait on their way to the next one. p.owed has the packets that may
+// still wait.
 func (p *Plugin) settle(r *run) map[string]uint64 {
 	if r.early() {
 		return nil
@@ -219,36 +221,29 @@ func (p *Plugin) settle(r *run) map[string]uint64 {
 	if p.owedOf+1 != r.number {
 		before = nil
 	}
-	p.owed, p.owedOf = map[flow.Key]uint64{}, r.number
+	p.owed, p.owedOf = map[place]uint64{}, r.number
 	certain := map[string]uint64{}
 	for _, f := range r.flows {
 		if !f.counted() || f.rerouted || !r.next.measures(f.from) || !r.next.measures(f.to) {
 			continue
 		}
-		owed, arrives := before[f.key]+f.sent, uint64(0)
-		owed -= min(owed, f.got)
+		arrives := uint64(0)
 		if e := r.next.flows[f.key]; e != nil {
 			arrives = e.received
 		}
-		if owed > arrives {
-			places := []string{}
-			for _, x := range f.faults {
-				if x.kind == analysis.RandomDrops.String() || x.kind == analysis.Blackhole.String() {
-					places = append(places, x.name)
-				}
+		lost := uint64(0) // behind a place: these packets do not arrive, wherever they waited
+		for _, l := range slices.Backward(f.lacks()) {
+			at := place{key: f.key, name: l.name}
+			owed := before[at] + l.packets
+			if n := owed - min(owed, arrives+lost); n > 0 && l.excess(uint32(min(n, math.MaxUint32))) <= unlikely {
+				certain[l.name] += n
+				lost += l.packets
 			}
-			if len(places) == 0 {
-				places = append(places, f.to)
-				for j := range f.hops {
-					places = append(places, f.hops[j].name)
-				}
+			if owed = min(owed, arrives); owed > 0 && slices.ContainsFunc(f.faults, func(x fault) bool {
+				return x.queued && x.name == l.name
+			}) {
+				p.owed[at] = owed
 			}
-			for _, name := range places {
-				certain[name] += owed - arrives
-			}
-		}
-		if owed = min(owed, arrives); owed > 0 && slices.ContainsFunc(f.faults, func(x fault) bool { return x.queued }) {
-			p.owed[f.key] = owed
 		}
 	}
 	return certain

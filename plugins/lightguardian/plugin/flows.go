@@ -94,6 +94,7 @@ func (i *interval) follow(k flow.Key) *flowState {
 	for _, name := range path {
 		f.hops = append(f.hops, i.hop(&k, name, f))
 	}
+	f.wait()
 	if !f.rerouted {
 		f.reroute(i, r, path)
 	}
@@ -157,6 +158,26 @@ func (i *interval) hop(k *flow.Key, name string, f *flowState) hop {
 		h.Packets = uint32(min(uint64(h.Packets)+f.late, f.sent))
 	}
 	return h
+}
+
+// wait takes the packets that are late from the hops that they had left: if a hop has a queue and
+// the next place lacks packets, they wait there. Otherwise any hop may lack them.
+func (f *flowState) wait() {
+	behind, here := uint64(0), f.got // late packets that wait behind a hop, and packets at the next place
+	for j := len(f.hops) - 1; j >= 0 && f.known[0]; j-- {
+		h := &f.hops[j]
+		if !h.Valid {
+			return
+		}
+		if slow := len(h.Delays); slow > 0 && h.Delays[slow-1] > 0 {
+			passed := min(uint64(h.seen), f.sent)
+			behind += min(f.late-behind, passed-min(passed, here))
+		}
+		if uint64(h.Packets) <= f.sent {
+			h.Packets = uint32(min(uint64(h.seen)+f.late-behind, f.sent))
+		}
+		here = uint64(h.seen)
+	}
 }
 
 const (
@@ -329,6 +350,35 @@ func (f *flowState) locate(i *interval, e *ends, r *routes.Routes) {
 				unsure: !f.counted(), early: f.early(0, j+1), turned: true})
 		}
 	}
+}
+
+// lack is what a flow lacks at a switch or the receiver, whose place before is measured.
+type lack struct {
+	name    string
+	packets uint64
+	excess  func(n uint32) float64 // probability that other flows add so many packets before
+}
+
+// lacks returns where packets of a flow are missing, or wait, in the order of its path.
+func (f *flowState) lacks() (out []lack) {
+	before, known, excess := f.sent, true, func(uint32) float64 { return 0 }
+	for j := range len(f.hops) + 1 {
+		name, here, valid := f.to, f.got, true
+		if j < len(f.hops) {
+			h := &f.hops[j]
+			name, here, valid = h.name, uint64(h.seen), h.Valid && !h.unjudged
+		}
+		if valid && here < before {
+			if known {
+				out = append(out, lack{name, before - here, excess})
+			}
+			if before = here; j < len(f.hops) {
+				excess = f.hops[j].Excess
+			}
+		}
+		known = valid
+	}
+	return out
 }
 
 // measured returns the hops that the rules compare, and their names: the sender, if it counted the

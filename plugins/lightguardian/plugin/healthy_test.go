@@ -190,8 +190,10 @@ func TestLatePackets(t *testing.T) {
 	}
 	for _, few := range []bool{false, true} {
 		h = start(t, "")
-		if few { // the second flow passes the same switches, and none of its packets arrives
-			*s.add(0, simKeys(t, 2, "spine1", 2)[1]) = wire.Flow{Key: simKeys(t, 2, "spine1", 2)[1], Sent: 6}
+		if few { // the second flow passes the same switches, and none of its packets leaves spine1
+			o := simKeys(t, 2, "spine1", 2)[1]
+			*s.add(0, o) = wire.Flow{Key: o, Sent: 6}
+			s.pass(o, 6, 10, 1000, "leaf1")
 		}
 		for number := uint64(5); number < 9; number++ {
 			carried := s
@@ -245,6 +247,46 @@ func TestQueueEnds(t *testing.T) {
 		alerts := rows(t, h.Analyze(simEpoch(t, h, 7, intervals[1], intervals[2], everything)), alertList)
 		if row := alerts["spine1 PACKETS_LOST"]; (row != nil && row["active"] == true) != (tc.begin == 7) {
 			t.Errorf("%s: alerts %v", tc.name, alerts)
+		}
+	}
+}
+
+// TestFullQueue: the queue of a port of leaf2 is full for several intervals. It loses packets at
+// leaf2, and others wait in it when an interval ends: these are not lost behind leaf2.
+func TestFullQueue(t *testing.T) {
+	h, keys := start(t, ""), simKeys(t, 2, "spine1", 12)
+	var intervals []*sim
+	for n := range 4 {
+		s := newSim(t)
+		for _, k := range keys {
+			sent, left, got := 404, 370, 330
+			if n > 0 {
+				sent, left, got = 280, 220, 220 // as many packets come from the interval before as wait
+			}
+			*s.add(0, k) = wire.Flow{Key: k, Sent: uint64(sent)}
+			*s.add(2, k) = wire.Flow{Key: k, Received: uint64(got)}
+			s.pass(k, sent, 10, 1000, "leaf1", "spine1")
+			s.pass(k, left, 900, 1000, "leaf2")
+		}
+		intervals = append(intervals, s)
+	}
+	o := simKeys(t, 2, "spine1", 13)[12] // a flow that ends in the queue
+	*intervals[0].add(0, o) = wire.Flow{Key: o, Sent: 50}
+	*intervals[0].add(2, o) = wire.Flow{Key: o, Received: 22}
+	intervals[0].pass(o, 50, 10, 1000, "leaf1", "spine1")
+	intervals[0].pass(o, 30, 900, 1000, "leaf2")
+	*intervals[1].add(2, o) = wire.Flow{Key: o, Received: 8}
+	for n, s := range intervals {
+		var before *sim
+		if n > 0 {
+			before = intervals[n-1]
+		}
+		alerts := rows(t, h.Analyze(simEpoch(t, h, 5+uint64(n), before, s, everything)), alertList)
+		if row := alerts["h3 PACKETS_LOST"]; row != nil && row["active"] == true {
+			t.Errorf("epoch %d: alert %v", 5+n, row)
+		}
+		if row := alerts["leaf2 PACKETS_LOST"]; n > 0 && (row == nil || row["active"] != true) {
+			t.Errorf("epoch %d: alerts %v", 5+n, slices.Sorted(maps.Keys(alerts)))
 		}
 	}
 }

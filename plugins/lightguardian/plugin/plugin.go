@@ -18,7 +18,6 @@ import (
 	"github.com/netsketch/netsketch/plugins/sdk"
 	"github.com/netsketch/netsketch/plugins/sdk/alert"
 	"github.com/netsketch/netsketch/plugins/sdk/routes"
-	"github.com/netsketch/netsketch/sketch/flow"
 )
 
 //go:embed netsketch-lightguardian.yang
@@ -45,8 +44,9 @@ type Plugin struct {
 	// Doubts about faults whose packets may wait in a queue, in the same intervals.
 	waiting, waitingBefore map[place]float64
 
-	// Packets that flows lack at the end of an interval, by its number, and that may wait in a queue.
-	owed   map[flow.Key]uint64
+	// Packets that flows lack at a place at the end of an interval, by its number, and that may wait in
+	// a queue.
+	owed   map[place]uint64
 	owedOf uint64
 
 	few int // intervals in a row of which too few sketchlets arrived
