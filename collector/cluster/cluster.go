@@ -15,9 +15,9 @@
 // them, but writes no entries. Should others have taken them over, their fence is higher, and the
 // switch obeys them: the fence is the high part of P4Runtime's election id.
 //
-// The fence is the revision of the member's lease in the bucket, below the time at which the bucket
-// was created: every revision is above all earlier ones, also if the bucket was lost. If NATS
-// servers have lost its entries, the bucket is made again.
+// The upper half of a fence is the time at which the bucket was created, and the lower half the
+// revision of the member's lease in the bucket. A new fence is therefore above all earlier ones,
+// also if the bucket was lost. If NATS servers have lost its entries, the bucket is made again.
 //
 // # Concurrency
 //
@@ -99,7 +99,7 @@ type Component struct {
 	cancel context.CancelFunc
 	work   sync.WaitGroup
 	beats  chan beat
-	wake   chan struct{} // a command or a view is new: the lease is renewed
+	wake   chan struct{} // makes run renew the lease, after a command or a new view
 	views  chan struct{} // OnView is due
 
 	lease lease // used by run only
@@ -156,7 +156,7 @@ func (c *Component) Start() error {
 	receive := func(m *nats.Msg) {
 		select {
 		case c.beats <- beat{m.Data, time.Now()}:
-		default: // run is stuck; the next beat counts
+		default: // run is behind: the member's next beat replaces this one
 		}
 	}
 	if _, err := c.deps.Bus.Conn().Subscribe(c.deps.Bus.Subject("beat"), receive); err != nil {
@@ -187,7 +187,7 @@ func (c *Component) View() View {
 	return c.view
 }
 
-// Incarnation returns what distinguishes this start of the collector from others.
+// Incarnation returns the identifier of this start of the collector.
 func (c *Component) Incarnation() string { return c.self.Incarnation }
 
 // WaitView waits until the member has joined, or ctx ends, and reports whether it has.
@@ -276,7 +276,7 @@ func (c *Component) renew() {
 	now := time.Now()
 	if err != nil {
 		c.complain("no lease in the cluster; devices are measured, and no entries are written: " + err.Error())
-	} else if !was { // the beats of other members are old
+	} else if !was { // the lease was lost, and with it the beats of other members
 		for name, p := range c.peers {
 			p.at = now
 			c.peers[name] = p

@@ -121,10 +121,10 @@ func (c *Component) command(name string) (err error) {
 // the move, so that all members know of it in time.
 const leadEpochs = 2
 
-// notYet is Member.Since of a member that has not measured an epoch.
+// notYet is the value of Member.Since for a member that has not measured an epoch.
 const notYet = ^uint64(0)
 
-// epoch returns the number of the open epoch; 0: none.
+// epoch returns the number of the open epoch, or 0 if none is open.
 func (c *Component) epoch() uint64 {
 	if c.deps.Epoch == nil {
 		return 0
@@ -132,7 +132,8 @@ func (c *Component) epoch() uint64 {
 	return c.deps.Epoch()
 }
 
-// join makes a member that finds others wait with plugins and hosts until it measures epochs.
+// join makes this member take over plugins and hosts only after it has measured an epoch, if other
+// members were found.
 func (c *Component) join(found []Member) {
 	first := !c.joins
 	c.joins = true

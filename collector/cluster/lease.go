@@ -25,7 +25,7 @@ type lease struct {
 	bucket   jetstream.KeyValue // nil while the bucket is not open
 	created  uint64             // when the bucket was created, in seconds since 1970
 	key      string
-	revision uint64    // revision of the entry; 0: no entry
+	revision uint64    // revision of the entry; 0 without an entry
 	newest   uint64    // revision of an entry of this member in the bucket
 	lost     bool      // whether the NATS servers have lost the bucket's entries
 	at       time.Time // start of the latest renewal
@@ -130,7 +130,7 @@ func (l *lease) measure(ctx context.Context, revision uint64, begin time.Time) {
 	}
 	entry, err := l.bucket.GetRevision(ctx, l.key, revision)
 	if err != nil {
-		return // the next measurement counts
+		return // the next measurement tries again
 	}
 	half := end.Sub(begin) / 2
 	l.offset, l.uncertainty = begin.Add(half).Sub(entry.Created()), half
@@ -204,7 +204,7 @@ func Members(ctx context.Context, b *bus.Bus) ([]Member, error) {
 	return members(ctx, bucket, "")
 }
 
-// members returns the members of a bucket but one.
+// members returns the members of a bucket except one.
 func members(ctx context.Context, bucket jetstream.KeyValue, except string) (all []Member, err error) {
 	watch, err := bucket.WatchAll(ctx, jetstream.IgnoreDeletes())
 	if err != nil {

@@ -52,8 +52,8 @@ type Member struct {
 	State  State  `json:"state"`
 	Reason string `json:"reason,omitempty"`
 	// Since is the first epoch from which State holds for plugins and hosts, so that all members
-	// agree on where each epoch is analyzed. Until then a draining member is active, and an active
-	// one is not yet. 0 is from the start.
+	// agree on where each epoch is analyzed. Before that epoch, a draining member still owns
+	// plugins and hosts, and an active member owns none yet. With 0, State holds from the start.
 	Since uint64 `json:"since,omitempty"`
 	// Drained is set when a draining member has handed everything over.
 	Drained bool `json:"drained,omitempty"`
@@ -81,8 +81,8 @@ func (m Member) encode() ([]byte, error) {
 		OffsetNs: int64(m.Offset), UncertaintyNs: int64(m.Uncertainty)})
 }
 
-// decodeMember reads a lease or a beat. Of a member of another version, only the fields that all
-// versions have count.
+// decodeMember reads a lease or a beat. From a member of another version, decodeMember takes only
+// the fields that all versions have.
 func decodeMember(data []byte) (Member, error) {
 	var m clusterv1.Member
 	if len(data) > maxLease {
@@ -180,7 +180,8 @@ func (v View) Present(name string) bool {
 	return ok && m.State != Refused
 }
 
-// In returns the view with the states of members that hold for plugins and hosts in an epoch.
+// In returns the view that decides the owners of plugins and hosts in an epoch: each member has its
+// state as of that epoch (Member.Since).
 func (v View) In(epoch uint64) View {
 	next, active := v, false
 	next.Members = slices.Clone(v.Members)
@@ -201,8 +202,8 @@ func (v View) In(epoch uint64) View {
 	return next
 }
 
-// Changes reports whether plugins or hosts move at the start of an epoch after one and not after
-// another.
+// Changes reports whether plugins or hosts move at the start of an epoch later than after and not
+// later than until.
 func (v View) Changes(after, until uint64) bool {
 	return slices.ContainsFunc(v.Members, func(m Member) bool { return after < m.Since && m.Since <= until })
 }

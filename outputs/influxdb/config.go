@@ -63,8 +63,8 @@ type Config struct {
 
 // SpoolConfig bounds the disk space used while the database is unreachable.
 type SpoolConfig struct {
-	// Dir is a directory for this output only. If empty, a directory with the output's name under
-	// the user's state directory.
+	// Dir is a directory for this output only. If empty, the spool is in a directory with the
+	// output's name under the user's state directory.
 	Dir string `yaml:"dir" form:"file"`
 	// MaxBytes bounds its size; beyond it the oldest points are dropped and counted.
 	MaxBytes settings.Size `yaml:"max-bytes" default:"1GiB"`

@@ -78,8 +78,8 @@ func Measurement(list string, keyed bool) string {
 // Tag returns the name of the tag for a key column of a list.
 func Tag(key string) string { return safeName(key) }
 
-// safeName changes a name that InfluxDB, its query language or the field of ended rows has.
-// InfluxDB 2 refuses points with the tag _field or _measurement.
+// safeName changes a name that InfluxDB or its query language reserves, or that the field for ended
+// rows has. InfluxDB 2 refuses points with the tag _field or _measurement.
 func safeName(name string) string {
 	switch name {
 	case "time", "_time", "_field", "_measurement", "_value", "_start", "_stop", endedField:
@@ -103,8 +103,8 @@ func newLayout(t *table.Table) *layout {
 	for taken[l.targetName] {
 		l.targetName += "-"
 	}
-	// The key determines these leaves, so that they add no series. As tags, points can be selected
-	// and grouped by them.
+	// The keys of a row determine these leaves. As tags, the leaves therefore add no series, and
+	// points can be selected and grouped by them.
 	for _, name := range yang.Derived(func(leaf string) bool { return t.Column("state/"+leaf) != nil }) {
 		if !taken[name] {
 			l.tags = append(l.tags, column{name, t.Column("state/" + name)})

@@ -43,8 +43,9 @@ func (e *encoder) live(key listKey) *liveRows {
 }
 
 // publish encodes a publication of a batch: the rows that it has, and the ends of the rows that it
-// removes from the list. Rows that another collector of the cluster publishes are that collector's
-// to write and to end; those that it removes were still this collector's.
+// removes from the list. If another collector of the cluster publishes a row, that collector writes
+// and ends it from then on. If it removes a row that this collector wrote last, publish encodes the
+// end.
 func (e *encoder) publish(b *store.Batch, p *store.Publication) {
 	l := newLayout(p.Table)
 	if e.exclude[l.measurement] {

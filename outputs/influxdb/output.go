@@ -311,8 +311,8 @@ func (o *Output) done(c chunk, h handle, rejected drops) {
 }
 
 // failed records why a request was not accepted, moves queued points to the spool, and returns the
-// pause before the next attempt. soon is set until it is known whether lines of the request are the
-// reason.
+// pause before the next attempt. While soon is set, lines of the request may be the reason, and the
+// pause is short, so that this is found out soon.
 func (o *Output) failed(err *undelivered, retry *backoff.ExponentialBackOff, soon bool) time.Duration {
 	level, wait := slog.LevelWarn, err.after
 	if err.status == outputs.Refused {
@@ -404,8 +404,9 @@ type tries struct {
 	all    int    // failures of every kind
 	over   bool   // the lines were tried one by one, and are not the reason
 
-	// ofLines is the kind of failure that lines of an earlier batch caused, or empty. The lines of
-	// further batches that fail so are tried at once, because every epoch may bring such lines.
+	// ofLines is the kind of failure that some lines of an earlier batch caused, or empty. If a
+	// further batch fails in this way, its lines are tried one by one at once, because every epoch
+	// may bring such lines.
 	ofLines string
 }
 

@@ -44,15 +44,15 @@ func (e *undelivered) answered() bool {
 	return !errors.Is(e.err, context.Canceled) && (!ok || op.Op != "dial")
 }
 
-// mayBeOfLines reports whether a failure that repeats may be caused by some lines of the request,
-// and is not what a server says that lacks time or memory.
+// mayBeOfLines reports whether some lines of the request may be the reason for a repeated failure,
+// rather than a server that lacks time or memory.
 func (e *undelivered) mayBeOfLines() bool {
 	a, ok := errors.AsType[*answer](e.err)
 	return e.answered() && (!ok || !a.ofLoad())
 }
 
-// ofPoint reports whether InfluxDB refuses what is written, such as a measurement that an explicit
-// schema does not have, and not the client.
+// ofPoint reports whether InfluxDB refuses the point, such as a measurement that an explicit schema
+// does not have, rather than the client.
 func (e *undelivered) ofPoint() bool {
 	a, ok := errors.AsType[*answer](e.err)
 	return ok && a.influx && (a.code == http.StatusBadRequest || a.code == http.StatusUnprocessableEntity)
@@ -162,8 +162,8 @@ func (w *writer) deliver(ctx context.Context, lines string) (drops, *undelivered
 // isolate delivers a batch that has failed several times in the same way. By halving the batch, it
 // finds the lines that cause the failure. It does so only while InfluxDB accepts another write,
 // because a server that refuses every request must not lose points, and should not get more
-// requests. failed is the failure of the batch. With patient, a line may be the cause of any reply,
-// but must cause it more often.
+// requests. failed is the failure of the batch. If patient is set, a line may be the cause of any
+// reply, but must fail more often (patientConfirmations).
 func (w *writer) isolate(ctx context.Context, lines string, failed *undelivered, patient bool) (drops, *undelivered) {
 	x := isolation{writer: w, confirmations: confirmations, ofLines: (*undelivered).mayBeOfLines}
 	if patient {
@@ -249,9 +249,9 @@ func (x *isolation) anyAccepted(ctx context.Context, lines string) bool {
 }
 
 // confirmations and patientConfirmations are how often a single line must fail, and the server
-// accept another line after each failure, until the line is set aside: a server that fails now and
-// then loses no points. If a line of the same series was set aside before, one failure suffices,
-// but not if the server may be overloaded.
+// accept another line after each failure, until the line is set aside, so that no points are lost
+// when the server fails now and then. If a line of the same series was set aside before, one
+// failure suffices, but not if the server may be overloaded.
 const confirmations, patientConfirmations = 3, 10
 
 func (x *isolation) deliver(ctx context.Context, lines string) *undelivered {

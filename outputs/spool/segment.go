@@ -28,7 +28,7 @@ const (
 	headerBytes  = 16
 	recordHeader = 28
 	maxRecord    = 64 << 20
-	smallSegment = 16 << 10 // a segment of this size is not too small
+	smallSegment = 16 << 10 // least value of the size at which a new segment begins
 	keepCorrupt  = 4        // damaged segments kept
 )
 
@@ -217,7 +217,7 @@ func (q *Queue) load() error {
 		}
 		s.close()
 		if n := len(q.segments); s.records == 0 || n > 0 && s.first < q.segments[n-1].first+q.segments[n-1].records {
-			// Empty, or with records that another segment has: not written by this package.
+			// This package writes no segment that is empty or repeats the records of another one.
 			move := os.Remove
 			if s.records > 0 {
 				move = q.aside

@@ -249,7 +249,7 @@ func (q *Queue) Append(r Record) (seq uint64, err error) {
 	return r.Seq, nil
 }
 
-// append needs mu held.
+// append does the work of Append. The caller holds q.mu.
 func (q *Queue) append(r *Record) error {
 	r.Seq = q.next
 	b := encode(*r)
@@ -273,7 +273,7 @@ func (q *Queue) append(r *Record) error {
 	}
 	q.next++
 	if q.dirty += n; q.dirty >= q.opts.SyncBytes {
-		_ = q.sync() // logged; the record is in the queue
+		_ = q.sync() // sync logs its error; the record is in the queue nevertheless
 	}
 	return nil
 }
@@ -291,7 +291,7 @@ func (q *Queue) write(r Record, b []byte) error {
 	limit := min(max(q.bytes()/16, smallSegment), q.opts.SegmentBytes)
 	if last == nil || removed || last.size+int64(len(b)) > limit && last.records > 0 {
 		if last != nil && !removed { // a removed file can be read as long as it is open
-			_ = q.sync() // logged
+			_ = q.sync() // sync logs its error
 			last.close()
 		}
 		s, err := q.create(r.Seq)
@@ -430,7 +430,7 @@ func (q *Queue) Close() error {
 	return err
 }
 
-// sync needs mu held.
+// sync does the work of Sync, and logs its error. The caller holds q.mu.
 func (q *Queue) sync() error {
 	var err error
 	if q.dirty > 0 && len(q.segments) > 0 {
@@ -460,7 +460,7 @@ func (q *Queue) syncLoop() {
 		case <-ticker.C:
 			q.mu.Lock()
 			if !q.closed {
-				_ = q.sync() // logged
+				_ = q.sync() // sync logs its error
 			}
 			q.mu.Unlock()
 		}

@@ -29,8 +29,8 @@ type stateFile struct {
 
 const slotDistance = 4096
 
-// openState opens the file, or creates one, and reads the newest valid slot. Without one, all
-// records are delivered again instead of losing some.
+// openState opens the file, or creates one, and reads the newest valid slot. Without a valid slot,
+// all records are delivered again, so that none is lost.
 func openState(path string) (stateFile, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {

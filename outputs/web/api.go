@@ -124,7 +124,7 @@ func (r remote) String() string { return string(r) }
 func refuse(w http.ResponseWriter, code int, message string) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
-	_ = json.NewEncoder(w).Encode(map[string]string{"error": message}) // the browser has gone otherwise
+	_ = json.NewEncoder(w).Encode(map[string]string{"error": message}) // fails only if the browser has gone
 }
 
 // modulePrefix is the module's name in an element of a schema path.
@@ -148,7 +148,7 @@ func (a *api) info(w http.ResponseWriter, r *http.Request) {
 func answer(w http.ResponseWriter, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")
-	_ = json.NewEncoder(w).Encode(v) // the browser has gone otherwise
+	_ = json.NewEncoder(w).Encode(v) // fails only if the browser has gone
 }
 
 // schema sends the tree of all modules.

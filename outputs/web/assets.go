@@ -59,7 +59,7 @@ func (f *file) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	h.Set("Content-Length", fmt.Sprint(len(text)))
 	if r.Method != http.MethodHead {
-		_, _ = w.Write(text) // the browser has gone otherwise
+		_, _ = w.Write(text) // fails only if the browser has gone
 	}
 }
 

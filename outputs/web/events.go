@@ -39,7 +39,7 @@ type stream struct {
 // Context implements gpb.GNMI_SubscribeServer.
 func (s *stream) Context() context.Context { return s.ctx }
 
-// Recv returns the request, and then that the browser sends no more.
+// Recv returns the request, and io.EOF from the second call on.
 func (s *stream) Recv() (*gpb.SubscribeRequest, error) {
 	if first := s.first; first != nil {
 		s.first = nil
@@ -51,7 +51,7 @@ func (s *stream) Recv() (*gpb.SubscribeRequest, error) {
 // Send sends one response. It waits for a browser that does not read, and the store then coalesces
 // what changes.
 func (s *stream) Send(r *gpb.SubscribeResponse) error {
-	// The server's messages hold encoded fields.
+	// The messages of the server hold encoded fields: the round trip makes them readable.
 	raw, err := proto.Marshal(r)
 	if err != nil {
 		return err
@@ -117,7 +117,7 @@ func (e *events) begin() {
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Accel-Buffering", "no") // a proxy must not hold the answer back until its end
-	// The server's limit is for requests: net/http ends a handler whose connection exceeds it.
+	// Removes the read deadline of requests, at which net/http would end this handler.
 	if e.err = e.control.SetReadDeadline(time.Time{}); e.err == nil {
 		e.w.WriteHeader(http.StatusOK)
 		e.runs.Go(e.run)
@@ -161,7 +161,7 @@ func (e *events) flush() error {
 		e.buf = e.buf[:0]
 		e.err = e.control.Flush()
 	}
-	e.slow = e.err != nil && !time.Now().Before(deadline) // the error depends on the version of HTTP
+	e.slow = e.err != nil && !time.Now().Before(deadline) // not by the error, which depends on HTTP
 	return e.err
 }
 

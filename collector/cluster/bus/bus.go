@@ -48,13 +48,13 @@ type Config struct {
 	Member string
 	// Servers are the addresses of NATS servers, host:port. With Embedded they may be empty.
 	Servers []string
-	// TLS secures the connection; nil: plaintext.
+	// TLS secures the connection; nil means plaintext.
 	TLS *tls.Config
-	// CredentialsFile holds the user's JWT and key; empty: none.
+	// CredentialsFile holds the user's JWT and key; "" means that the user has no such file.
 	CredentialsFile string
-	// Username and Password identify the collector; empty: they are not sent.
+	// Username and Password identify the collector; they are not sent if empty.
 	Username, Password string
-	// Embedded is a server to run in this process; nil: none.
+	// Embedded configures a server to run in this process; nil runs no server.
 	Embedded *Embedded
 	// Serve starts the embedded server: natsserver.Start.
 	Serve func(context.Context, Config) (Server, error)
@@ -70,7 +70,8 @@ type Embedded struct {
 	Listen string
 	// Directory holds the streams and buckets; empty keeps them in memory of a temporary directory.
 	Directory string
-	// RouteListen is the address for the other servers, host:port; empty: the server is alone.
+	// RouteListen is the address for the other servers, host:port; "" runs a server without a
+	// cluster of servers.
 	RouteListen string
 	// Routes are the RouteListen addresses of all servers.
 	Routes []string
@@ -94,7 +95,7 @@ type Bus struct {
 	js     jetstream.JetStream
 
 	servers string                // addresses of the NATS servers
-	last    atomic.Pointer[error] // reason of a missing connection; nil: not known
+	last    atomic.Pointer[error] // why the connection is missing; nil if that is not known
 	refused atomic.Bool           // whether servers refuse the connection; a refusal is logged once
 }
 
@@ -111,7 +112,7 @@ func Connect(ctx context.Context, cfg Config) (*Bus, error) {
 		return nil, fmt.Errorf("cluster.name: %w", err)
 	}
 	b := &Bus{cfg: cfg, closed: make(chan struct{})}
-	servers := slices.Clone(cfg.Servers) // the caller's stays
+	servers := slices.Clone(cfg.Servers) // the caller keeps its slice
 	if cfg.Embedded != nil {
 		if cfg.Serve == nil {
 			return nil, errors.New("cluster.nats.embedded: this program has no NATS server; expected addresses of servers")
@@ -200,7 +201,7 @@ func (b *Bus) Connected() error {
 func explain(err error) error {
 	var op *net.OpError
 	alert := false
-	if errors.As(err, &op) { // without this side's ports, which differ each time
+	if errors.As(err, &op) { // leaves out this side's port, which differs each time
 		err, alert = op.Err, op.Op == "remote error"
 	}
 	var certificate *tls.CertificateVerificationError
@@ -298,8 +299,8 @@ func (b *Bus) Close() {
 	}
 }
 
-// Unanswered adds to the error of a call of JetStream whose time is over where to look: the servers
-// of a stream do not answer while their disks are full, or while they have no leader.
+// Unanswered adds advice to the error of a JetStream call that has timed out: the servers of a
+// stream do not answer while their disks are full, or while they have no leader.
 func Unanswered(err error) error {
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrTimeout) {
 		return fmt.Errorf("%w: JetStream does not answer; see the disks and the logs of the NATS servers", err)

@@ -171,7 +171,8 @@ func (t *transfer[S]) add(offset uint64, data []byte, limit uint64) error {
 	return err
 }
 
-// room makes room for another collector. It drops one without an open transfer if it must.
+// room makes room for another collector: if there are too many, it forgets one that has no open
+// transfer.
 func (j *Joiner[S]) room() bool {
 	if len(j.open) < maxMembers {
 		return true

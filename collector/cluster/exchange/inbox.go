@@ -187,12 +187,12 @@ func (in *inbox) wait(ctx context.Context, number uint64, name string) (epoch.Re
 		return epoch.Result{}, errNoPart
 	}
 	result := s.result
-	s.result = epoch.Result{} // the readings of the epochs in the inbox would take much memory
+	s.result = epoch.Result{} // frees the readings, because they take much memory
 	return result, s.err
 }
 
-// Source returns the source of a device or host that another collector owns. Only one of a name can
-// be in an engine.
+// Source returns the source of a device or host that another collector owns. An engine can have
+// only one source of each name.
 func (c *Component) Source(name string, host bool) epoch.Source { return &source{c, name, host} }
 
 // source is a device or host that another collector collects.

@@ -100,7 +100,7 @@ func (h *home) shares(plugin string) bool {
 	return false
 }
 
-// mergeShare is the part of an epoch's length within which a plugin merges.
+// A plugin may take 1/mergeShare of an epoch's length to merge.
 const mergeShare = 8
 
 // merge lets plugins at a home merge the registers of an epoch, and returns the merged registers,

@@ -125,8 +125,8 @@ func (c *Component) openWatches() (jetstream.KeyValue, error) {
 // maxMembers bounds the bucket of watched rows.
 const maxMembers = 128
 
-// putWatches writes the rows of this collector. Those beyond the size of a chunk are left out, and
-// logged.
+// putWatches writes the rows of this collector. Rows that do not fit into one chunk are left out,
+// and logged.
 func (c *Component) putWatches(bucket jetstream.KeyValue) error {
 	c.watches.mu.Lock()
 	rows := c.watches.own

@@ -234,7 +234,7 @@ func (m *Component) Settle() {
 	}
 }
 
-// openEpoch returns the number of the open epoch; 0: none.
+// openEpoch returns the number of the open epoch, or 0 if none is open.
 func (m *Component) openEpoch() uint64 {
 	number, _ := m.parts.Epochs.Current()
 	return number

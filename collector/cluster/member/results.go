@@ -16,8 +16,7 @@ import (
 	"github.com/netsketch/netsketch/plugins/sdk"
 )
 
-// handOverShare divides the deadline of epochs: parts of other collectors have the last
-// 1/handOverShare of it to arrive.
+// The parts of other collectors have the last 1/handOverShare of an epoch's deadline to arrive.
 const handOverShare = 4
 
 // HandOverAt returns the time of an epoch's deadline that is left for parts of other members.
@@ -40,8 +39,8 @@ func (m *Component) HandOver(ep *epoch.Epoch) {
 	m.move()
 }
 
-// Elsewhere returns the source of a device that another member owns; nil if this member is at home
-// to no plugin.
+// Elsewhere returns the source of a device that another member owns; nil if no plugin is at home at
+// this member.
 func (m *Component) Elsewhere(device string) epoch.Source { return m.awaited(device, false) }
 
 // awaited returns the source of a device or host that another collector owns; nil if this

@@ -44,9 +44,9 @@ func Bid(fence, low uint64, highest ElectionID, vacant bool) (id ElectionID, ok 
 	return highest, vacant
 }
 
-// FenceOf returns the fence that a member of the cluster put into an election id. Which members'
-// ids belong to this cluster shows in the upper 32 bits of their fences, which are equal for all:
-// the time at which the bucket of leases was created. member is false for an id of anybody else.
+// FenceOf returns the fence that a member of the cluster put into an election id. All fences of a
+// cluster have the same upper 32 bits, the time at which the bucket of leases was created; fence is
+// any fence of this cluster. member is false for the id of another controller.
 func FenceOf(id ElectionID, fence uint64) (of uint64, member bool) {
 	for _, part := range []uint64{id.Low, id.High} {
 		if part>>32 == fence>>32 {

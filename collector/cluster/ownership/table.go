@@ -2,7 +2,7 @@
 
 package ownership
 
-// event is a kind of event, to which each state has one answer.
+// event is a kind of event; transitions has the answer of each state to each kind.
 type event uint8
 
 const (
@@ -53,7 +53,8 @@ func (e event) String() string {
 	}[e]
 }
 
-// patience is how many epochs a state lasts at most. Then the event is overdue. Other states last.
+// patience is the largest number of epochs that a state may last; then the event overdue occurs. A
+// state without a number may last.
 var patience = [states]int{Standby: 20, Taking: 1, Leaving: 10, Outbid: 10}
 
 // transition is an answer to an event.

@@ -26,8 +26,8 @@ type known struct {
 func token(name string) string { return base64.RawURLEncoding.EncodeToString([]byte(name)) }
 
 // Take makes this collector the owner of the entries of plans at a device, and returns them as the
-// last owner stored them. The last owner can store none any more. own reports whether it was this
-// collector.
+// last owner stored them. From then on, a former owner can no longer store entries. own reports
+// whether this collector was the last owner.
 func (c *Component) Take(ctx context.Context, device string) (out intent.Held, own bool, err error) {
 	defer func() { c.noteEntries(device, err) }()
 	bucket, err := c.entriesOf.on(ctx, c.deps.Bus)

@@ -53,7 +53,7 @@ func (c *Component) Settings(plugin string, plan sdk.Plan) {
 	c.signal()
 }
 
-// addTail returns the number of an end in the list of ends, to which it adds new ones.
+// addTail returns the index of a tail in the list of tails. It adds a tail that is not in the list.
 func addTail(s *clusterv1.StoredSettings, tail []byte) uint32 {
 	if len(tail) == 0 {
 		return 0
@@ -66,7 +66,7 @@ func addTail(s *clusterv1.StoredSettings, tail []byte) uint32 {
 	return uint32(at + 1)
 }
 
-// tailOf returns the end of a setting, or nil.
+// tailOf returns the tail of a setting, or nil.
 func tailOf(s *clusterv1.StoredSettings, of *clusterv1.Setting) []byte {
 	if n := of.GetTail(); n > 0 && int(n) <= len(s.GetTails()) {
 		return s.GetTails()[n-1]
@@ -115,7 +115,7 @@ func (c *Component) takeSettings(plugin string, data []byte) {
 	_, planned := c.settings[plugin]
 	own := k.GetFrom() == c.deps.Member && planned // without a plan, the entry dates from before a restart
 	if !own {
-		c.settings[plugin] = keptSettings{k, true} // to go on from, if the plugin moves here
+		c.settings[plugin] = keptSettings{k, true} // further settings extend these if the plugin moves here
 	}
 	c.mu.Unlock()
 	if own {

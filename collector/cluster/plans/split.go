@@ -15,8 +15,8 @@ import (
 	"github.com/netsketch/netsketch/collector/cluster/clusterv1"
 )
 
-// chunkBytes is the size above which a value is divided: max_payload of a NATS server is at least
-// twice as much, if it is the default.
+// chunkBytes is the size above which a value is divided. It is half of the default max_payload of a
+// NATS server.
 const chunkBytes = 512 << 10
 
 // chunkKey is the key of a chunk of a split.
@@ -111,8 +111,8 @@ func getSplit(ctx context.Context, bucket jetstream.KeyValue, key string, s *clu
 	return data, nil
 }
 
-// removeSplit deletes chunks that are not in use any more. What cannot be deleted is overwritten
-// later.
+// removeSplit deletes chunks that are not in use any more. A chunk that cannot be deleted is
+// overwritten later.
 func removeSplit(ctx context.Context, bucket jetstream.KeyValue, key string, s *clusterv1.Split) {
 	for i := range s.GetChunks() {
 		if bucket.Delete(ctx, chunkKey(s, key, i)) != nil {

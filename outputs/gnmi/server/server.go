@@ -47,8 +47,8 @@ type Options struct {
 	// Apply, if set, carries out Set requests. Without it Set is refused as unimplemented.
 	Apply Apply
 	// Checkpoint, if set, returns a function that restores the configuration of now. With it, the
-	// server takes a Set back that is to be confirmed and is not, and serves the extensions commit
-	// and master_arbitration.
+	// server serves the extensions master_arbitration and commit: it takes back a Set that is not
+	// confirmed in time.
 	Checkpoint func() (restore func() error)
 	// Querier, if set, computes rows that a Get names with all their keys and that are not in the
 	// store.

@@ -40,7 +40,7 @@ type writer struct {
 
 	head   []byte // origin and target of the open note's prefix
 	prefix []byte // path elements of the open note's prefix
-	note   []byte // updates and deletes of the open note
+	note   []byte // updates and deletes of the open note, the Notification that is being built
 	time   int64
 	atomic bool
 	leaves int
