@@ -89,7 +89,8 @@ func benchmarkToSubscriber(b *testing.B, program string) {
 }
 
 // Benchmark64Switches is one epoch of 64 soft switches with the 300 KB program and 200 flows each,
-// read and analyzed on this machine; the heap after it shows whether memory is steady.
+// read and analyzed on this machine; The benchmark also reports the heap afterwards, which shows
+// whether memory grows.
 func Benchmark64Switches(b *testing.B) {
 	const n = 64
 	switches := make([]*realSwitch, 0, n)

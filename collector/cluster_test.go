@@ -58,8 +58,8 @@ func startClustered(t *testing.T, name, nats string, switches []*realSwitch, clo
 	return c, stop
 }
 
-// startMember starts a collector of a cluster, on the wall clock unless it is given one; stop ends
-// it.
+// startMember starts a collector of a cluster; stop ends it. It uses the wall clock unless the
+// caller passes another clock.
 func startMember(t *testing.T, name, yaml string, clock ...epoch.Clock) (c clustered, stop func()) {
 	t.Helper()
 	cfg, err := config.Parse("netsketch.yaml", []byte(yaml))
@@ -134,13 +134,13 @@ func (c clustered) owns() (names []string) {
 type pair struct {
 	members  map[string]clustered
 	stop     map[string]func()
-	cut      map[string]func() // the connections to NATS, and makes them possible again
+	cut      map[string]func() // by member: cuts its connections to NATS, and returns a function that allows them again
 	switches []*realSwitch
 	server   string
 }
 
-// startPair starts two collectors at the same time, the second one by another clock if it is given,
-// and waits until each has a switch.
+// startPair starts two collectors at the same time, the second one with another clock if one is
+// given, and waits until each has a switch.
 func startPair(t *testing.T, clock ...epoch.Clock) *pair {
 	t.Helper()
 	p := &pair{members: map[string]clustered{}, stop: map[string]func(){}, cut: map[string]func(){},
@@ -167,9 +167,9 @@ func startPair(t *testing.T, clock ...epoch.Clock) *pair {
 	return p
 }
 
-// shared reports whether each switch has a session with its owner alone, and each collector owns a
-// switch at least. Until the members know of each other, a member may have sessions with switches
-// of the other.
+// shared reports whether each switch has a session with its owner only, and each collector owns at
+// least one switch. Before the members know of each other, both may have sessions with the same
+// switch.
 func (p *pair) shared() bool {
 	view := cluster.View{Members: []cluster.Member{{Name: "c1", State: cluster.Active, Weight: 1},
 		{Name: "c2", State: cluster.Active, Weight: 1}}}
@@ -181,14 +181,15 @@ func (p *pair) shared() bool {
 	return slices.Equal(p.members["c1"].owns(), owned["c1"]) && slices.Equal(p.members["c2"].owns(), owned["c2"])
 }
 
-// logged counts the lines of both logs with a text.
+// logged counts the lines with a text in the logs of both collectors.
 func (p *pair) logged(text string) int {
 	return strings.Count(p.members["c1"].log.String(), text) + strings.Count(p.members["c2"].log.String(), text)
 }
 
 // Two collectors share three switches. When NATS is cut off from one of them, the other takes its
-// switches with a higher election id, and the first does no harm. When NATS is back, the other
-// hands the same switches over to the first. A collector that stops leaves its switches at once.
+// switches with a higher election id, and the first does not disturb them. When NATS is back, the
+// other hands the same switches over to the first. A collector that stops leaves its switches at
+// once.
 func TestCollectorsShareSwitches(t *testing.T) {
 	p := startPair(t)
 	a, b := p.members["c1"], p.members["c2"]
@@ -238,11 +239,11 @@ func TestCollectorsShareSwitches(t *testing.T) {
 
 // A controller that is not of the cluster takes a switch with a higher election id. The owner is
 // deposed and names the id, the switch is missing from epochs, which are counted, and no member
-// bids against the other controller. When it has gone, the owner measures the switch again, and
-// goes on to be outbid by the next owner, with which it does not compete.
+// bids against the other controller. When that controller has gone, the owner measures the switch
+// again. A next owner can then outbid it, and the two do not outbid each other repeatedly.
 func TestForgedElectionID(t *testing.T) {
 	p := startPair(t)
-	// with lists the members at which leaves of the switch contain texts.
+	// with lists the members at which the leaves of the switch contain certain texts.
 	with := func(leaves map[string]string) (names []string) {
 		for _, name := range slices.Sorted(maps.Keys(p.members)) {
 			has := true
@@ -259,7 +260,7 @@ func TestForgedElectionID(t *testing.T) {
 	ready := map[string]string{"connection": "READY"}
 	logged := func(text string) func() bool { return func() bool { return p.logged(text+" device=s1") > 0 } }
 	owned := func(by ...string) func() bool { return func() bool { return slices.Equal(with(ready), by) } }
-	// measured waits until epochs from the open one on have the switch.
+	// measured waits until the open epoch and the following ones include the switch.
 	measured := func(what string) {
 		t.Helper()
 		var open uint64
@@ -347,7 +348,7 @@ func TestForgedElectionID(t *testing.T) {
 	p.cut[owner]()
 	testkit.Until(t, "the owner has its switch again", owned(owner))
 	measured("the owner that is back measures the switch")
-	// A machine that is busy makes more members seem to be gone.
+	// A busy machine makes it look as if more members were gone.
 	if n, members := outbid()-outbidBefore, gone()-goneBefore; n == 0 || n > members {
 		t.Errorf("owners were outbid %d times, want once for each of the %d times that a member was gone", n, members)
 	}
@@ -356,7 +357,7 @@ func TestForgedElectionID(t *testing.T) {
 	measured("the next owner measures the switch again")
 }
 
-// ahead is a wall clock that is wrong.
+// ahead is a wall clock with a constant error.
 type ahead struct {
 	epoch.Wall
 	by time.Duration

@@ -21,7 +21,7 @@ func TestCollectorsWithoutNATS(t *testing.T) {
 		return devicesYAML(len(names)) + pluginsYAML(t, "fake") + fmt.Sprintf(
 			"cluster: {name: fabric, member: %s, nats: {addresses: [%q], tls: {plaintext: true}}}\n", name, proxy)
 	}, "c1", "c2")
-	shared := func() bool { // each device has one owner, and each collector a device
+	shared := func() bool { // each device has one owner, and each collector owns a device
 		owned := map[bool]int{}
 		for _, d := range names {
 			if rigs["c1"].c.network.Foreign(d) == rigs["c2"].c.network.Foreign(d) {

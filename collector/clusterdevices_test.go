@@ -77,8 +77,9 @@ func startUnconfigured(t *testing.T, written ...func(*softswitch.Switch, *p4v1.W
 	return lis.Addr().String()
 }
 
-// Of two collectors, only the owner of a switch configures it. A command to the other one says who
-// has the switch. When the owner ends, the other one restores what the owner had set.
+// Of two collectors, only the owner of a switch configures it. A command at the other collector
+// names the owner. When the owner ends, the other collector restores the values from before the
+// owner's changes.
 func TestOnlyTheOwnerConfigures(t *testing.T) {
 	server := bustest.Server(t)
 	switches := []string{startUnconfigured(t), startUnconfigured(t), startUnconfigured(t)}
@@ -186,8 +187,8 @@ func usedPorts(w *p4v1.WriteRequest) (ports []uint32) {
 	return ports
 }
 
-// Routes use a port only after it is enabled: whether the switch has ids when the collector starts
-// or not, and whether it is configured on command, by the collector, or by an operator.
+// Routes use a port only after the port is enabled: whether or not the switch has ids when the
+// collector starts, and whether a command, the collector or an operator configures the switch.
 func TestPortsAreEnabledBeforeRoutesUseThem(t *testing.T) {
 	const node = "/components/component[name=integrated-circuit0]/integrated-circuit/config/node-id"
 	enabled := func(port int) string { return fmt.Sprintf("/interfaces/interface[name=p%d]/config/enabled", port) }

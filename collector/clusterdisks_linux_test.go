@@ -25,7 +25,7 @@ import (
 // disk is a small file system.
 type disk string
 
-// full is the file that fills a disk.
+// full returns the path of the file that fills a disk.
 func (d disk) full() string { return filepath.Join(string(d), "full") }
 
 // mountDisk mounts a disk of 24 MiB. If the process may not mount, the test is skipped, or fails in
@@ -48,7 +48,7 @@ func mountDisk(t *testing.T) disk {
 	return disk(path)
 }
 
-// fill leaves no room.
+// fill fills the disk completely.
 func (d disk) fill(t *testing.T) {
 	t.Helper()
 	f, err := os.OpenFile(d.full(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
@@ -65,7 +65,7 @@ func (d disk) fill(t *testing.T) {
 	}
 }
 
-// empty makes room again.
+// empty frees the disk again.
 func (d disk) empty(t *testing.T) {
 	t.Helper()
 	if err := os.Remove(d.full()); err != nil {
@@ -125,7 +125,7 @@ func (x *onDisks) leaf(member, name string) string {
 	return leafIn(x.members[member].Store().View(), "/collector/cluster/state", name)
 }
 
-// owner returns the member that owns s1, and the other one.
+// owner returns the member that owns s1, and the member that does not.
 func (x *onDisks) owner() (owner, other string) {
 	x.t.Helper()
 	testkit.Until(x.t, "s1 has an owner", func() bool {
@@ -142,14 +142,14 @@ func (x *onDisks) owner() (owner, other string) {
 // next begins another entry.
 func (x *onDisks) next() { x.planned++ }
 
-// prefix are the first bytes of the newest entry's address: letters and digits, which texts of
-// protocol buffers do not quote.
+// prefix returns the first bytes of the newest entry's address. They are letters and digits, which
+// the text form of protocol buffers does not escape.
 func (x *onDisks) prefix() []byte {
 	const all = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 	return []byte{all[x.planned/len(all)], all[x.planned%len(all)]}
 }
 
-// plan makes the owner of s1 plan the newest entry, which it may have planned before.
+// plan makes the owner of s1 plan the newest entry, perhaps once more.
 func (x *onDisks) plan() {
 	owner, _ := x.owner()
 	plan := drop("s1", 0)
@@ -170,11 +170,11 @@ func (x *onDisks) writes(when string) {
 	x.next()
 	checks := 0
 	testkit.Until(x.t, when+": the plan is written", func() bool {
-		if checks%200 == 0 { // a plan fails if s1 moves meanwhile
+		if checks%200 == 0 { // plans again, because a plan fails if s1 moves meanwhile
 			x.plan()
 		}
 		checks++
-		return checks%4 == 0 && x.written() // reading entries takes the time of the processor
+		return checks%4 == 0 && x.written() // not at each check, because reading entries takes processor time
 	})
 }
 
@@ -214,7 +214,7 @@ func (x *onDisks) epochs(member string, n uint64) {
 	})
 }
 
-// measures waits until all members have a complete epoch that is open now or later.
+// measures waits until all members have a complete epoch that begins no earlier than the open one.
 func (x *onDisks) measures(when, status string) {
 	x.t.Helper()
 	for name, m := range x.members {
@@ -227,9 +227,9 @@ func (x *onDisks) measures(when, status string) {
 	}
 }
 
-// A NATS server whose disk is full: leases, epochs and handovers go on, plans are written, and what
-// is not stored is counted and named. When there is room, it needs a restart, after which all is
-// shared again.
+// A NATS server whose disk is full: leases, epochs and handovers go on, plans are written, and data
+// that cannot be stored is counted and named. When there is room again, the server needs a restart;
+// then everything is shared again.
 func TestFullDisk(t *testing.T) {
 	x := startOnDisks(t, "250ms", 1, 1, "")
 	owner, next := x.owner()
@@ -252,7 +252,7 @@ func TestFullDisk(t *testing.T) {
 		t.Errorf("s1 is owned by %s, want %s", got, next)
 	}
 	x.next()
-	x.plan() // the plan waits: what the former owner has stored is not known
+	x.plan() // the plan waits, because the entries that the former owner stored are not known
 	x.disks[0].empty(t)
 	x.nats.Stop(0)
 	x.nats.Start(0)
@@ -265,7 +265,8 @@ func (x *onDisks) disabled(server int) bool {
 	return strings.Contains(x.nats.Log(server), "will be DISABLED")
 }
 
-// server returns a server that leads the entries of plans, or one that does not.
+// server returns a server that leads the stream of entries if leads is set, otherwise one that does
+// not lead it.
 func (x *onDisks) server(leads bool) (server int) {
 	x.t.Helper()
 	testkit.Until(x.t, "the bucket of entries has a leader", func() bool {
@@ -284,8 +285,8 @@ func (x *onDisks) server(leads bool) (server int) {
 	return server
 }
 
-// hangs is after how long a server that has not disabled its JetStream never will: see
-// bustest.Cluster.
+// hangs is the time after which a server that has not disabled its JetStream by itself never will;
+// see bustest.Cluster.
 const hangs = 30 * time.Second
 
 // restart makes room on disks and restarts their servers.
@@ -302,16 +303,17 @@ func (x *onDisks) restart(servers ...int) {
 	}
 }
 
-// lacksLease reports whether a member has lost its lease and not had another since.
+// lacksLease reports whether a member has lost its lease and has not got another one since.
 func (x *onDisks) lacksLease(member string) bool {
 	text := x.members[member].log.String()
 	const message = `msg="cluster: lease" held=`
 	return strings.LastIndex(text, message+"false") > strings.LastIndex(text, message+"true")
 }
 
-// Of three NATS servers, one whose disk is full disables its JetStream, all of it; the others go
-// on. When two of three do, no member has a lease: they measure on and write no entries, until
-// there is room and the servers have been restarted. Otherwise leases go on.
+// Of three NATS servers, one with a full disk disables JetStream completely, and the other two go
+// on. When a second disk is full, no member has a lease: the members keep measuring and write no
+// entries until there is room and the servers have been restarted. Unless JetStream is disabled,
+// leases go on.
 func TestFullDisksOfThree(t *testing.T) {
 	if os.Getenv("NETSKETCH_DISKS") == "" {
 		t.Skip("takes a minute or two: run `make full-disks`, which sets NETSKETCH_DISKS")
@@ -345,7 +347,7 @@ func TestFullDisksOfThree(t *testing.T) {
 	}
 	begin := time.Now()
 	members := []string{"c1", "c2"}
-	lost := false // a server may keep its JetStream: it has nothing to write but entries
+	lost := false // a server may keep its JetStream, because it writes only entries
 	for lasts := 0; lasts < 20 && !lost; lasts++ {
 		for _, d := range x.disks {
 			d.fill(t)
@@ -376,7 +378,7 @@ func TestFullDisksOfThree(t *testing.T) {
 		}
 	}
 	for _, d := range x.disks {
-		d.fill(t) // restart makes room
+		d.fill(t) // restart frees the disk again
 	}
 	begin = time.Now()
 	x.restart(0, 1, 2)

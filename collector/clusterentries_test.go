@@ -49,8 +49,8 @@ func entries(t *testing.T, sw *realSwitch) (all []string) {
 	return all
 }
 
-// drop is a plan for a device to drop packets to 8 bits of prefix. The table is one that the
-// collector manages, so that an entry which is not desired does not last.
+// drop is a plan for a device to drop packets to 8 bits of prefix. The collector manages the table,
+// so it removes entries that are not desired.
 func drop(device string, prefix byte) sdk.Plan {
 	return sdk.Plan{ID: uint64(prefix), Writes: []sdk.DeviceWrite{{Device: device, Op: sdk.Insert, Entry: sdk.TableEntry{
 		Table: "ipv4_lpm", Action: "drop", Matches: []sdk.FieldMatch{{Field: "hdr.ipv4.dst",
@@ -71,7 +71,7 @@ func managed(name, interval, nats string, switches []*realSwitch) string {
 }
 
 // The entries of plans move with a switch to its next owner, whether the owner is lost or hands the
-// switch over: they stay on the switch, and the next owner repairs those that the switch loses.
+// switch over: they stay on the switch, and the next owner restores entries that the switch loses.
 func TestEntriesOfPlansMove(t *testing.T) {
 	for _, lost := range []bool{true, false} {
 		t.Run(map[bool]string{true: "lost", false: "handed over"}[lost], func(t *testing.T) {

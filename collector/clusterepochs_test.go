@@ -66,8 +66,9 @@ func homeOf(rigs map[string]*rig) (home, other *rig) {
 	return home, other
 }
 
-// settle plans settings of hosts at the home of the plugin until it has the outcomes of both hosts,
-// once each, and the other member has none. If the home moves meanwhile, it plans them again.
+// settle makes the plugin at its home plan settings of hosts. It waits until the home has the
+// outcomes of both hosts, once each, and the other member has none. If the home moves meanwhile,
+// settle plans the settings again.
 func settle(t *testing.T, rigs map[string]*rig) {
 	t.Helper()
 	count := func(r *rig) uint64 { n := r.c.intent.Counts("fake"); return n.Applied + n.Failed }
@@ -90,8 +91,8 @@ func TestHostSettingsOfACluster(t *testing.T) {
 	settle(t, rigs)
 }
 
-// A report of a host that is late at one collector reaches the plugin, which is at home at another.
-// A report is lost with the part that carries it, so one is sent each time until one has arrived.
+// A late report of a host at one collector reaches the plugin, whose home is another collector. A
+// lost part of an epoch takes the report with it, so the test sends reports until one arrives.
 func TestLateReportOfACluster(t *testing.T) {
 	rigs, _, hosts := hostRigs(t, pluginsYAML(t, "fake"))
 	settle(t, rigs)
@@ -116,7 +117,7 @@ func TestLateReportOfACluster(t *testing.T) {
 }
 
 // The epoch that the clock of one host begins reaches the hosts of other collectors. An epoch that
-// is far ahead, or comes from a collector that is no member, does not.
+// is far ahead, or that comes from a collector that is not a member, does not.
 func TestEpochsOfHostsOfACluster(t *testing.T) {
 	rigs, agents, _ := hostRigs(t, "")
 	open, _ := rigs["c1"].c.Epoch()

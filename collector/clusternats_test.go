@@ -126,8 +126,8 @@ func TestCheckReadsFilesForNATS(t *testing.T) {
 	}
 }
 
-// A collector whose user the servers refuse for some time is back when they accept it again. The
-// log has one line of it.
+// NATS servers refuse a collector's user for some time. The collector connects again when they
+// accept the user again, and the log has one line about the refusal.
 func TestRefusedByNATSForSomeTime(t *testing.T) {
 	user := bustest.Options{Username: "collector", Password: "secret"}
 	address, reload := bustest.ServerWith(t, user)

@@ -34,8 +34,8 @@ func startAll(t *testing.T, yaml func(name string) string, names ...string) map[
 	return rigs
 }
 
-// stepAll closes the open epochs of all members together: what one lacks of another, it awaits in
-// real time.
+// stepAll closes the open epochs of all members at the same time, because a member waits in real
+// time for the data of the others.
 func stepAll(rigs map[string]*rig) map[string]Report {
 	var mu sync.Mutex
 	var steps sync.WaitGroup
@@ -52,11 +52,12 @@ func stepAll(rigs map[string]*rig) map[string]Report {
 	return reports
 }
 
-// checksPerEpoch is how often stepUntil checks before it closes an epoch: what moves between two
-// members exchanges messages meanwhile.
+// checksPerEpoch is how often stepUntil checks before it closes an epoch. The checks leave time for
+// the messages with which devices, hosts and plugins move.
 const checksPerEpoch = 10
 
-// stepUntil closes epochs at all members until ok: what one takes over, it does with an epoch.
+// stepUntil closes epochs at all members until ok returns true. Epochs must end, because members
+// take devices, hosts and plugins over only between epochs.
 func stepUntil(t *testing.T, what string, rigs map[string]*rig, ok func() bool) {
 	t.Helper()
 	checks := 0
@@ -73,7 +74,7 @@ func stepUntil(t *testing.T, what string, rigs map[string]*rig, ok func() bool) 
 func TestPlansOfACluster(t *testing.T) {
 	server := bustest.Server(t)
 	rigs := map[string]*rig{}
-	for _, name := range []string{"c1", "c2"} { // a fake has no session whose begin decides who shares its entries
+	for _, name := range []string{"c1", "c2"} { // with fakes, no session decides who shares entries
 		rigs[name] = newRig(t, devicesYAML(3)+pluginsYAML(t, "fake")+fmt.Sprintf(
 			"cluster: {name: fabric, member: %s, nats: {addresses: [%q], tls: {plaintext: true}}}\n", name, server), nil)
 	}

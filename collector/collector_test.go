@@ -219,7 +219,7 @@ func TestAutoload(t *testing.T) {
 	}
 }
 
-// A plugin that could not be started is started as soon as possible, and measures.
+// A plugin that could not be started is started as soon as possible, and then measures.
 func TestPluginThatDidNotStartIsTriedAgain(t *testing.T) {
 	yaml := devicesYAML(1) + strings.Replace(pluginsYAML(t, "broken", "good"), "plugins:\n",
 		"plugins:\n  restart: {initial: 5ms, maximum: 10ms}\n", 1)

@@ -29,13 +29,14 @@ import (
 	"github.com/netsketch/netsketch/internal/test/testkit"
 )
 
-// shares is a case of TestResultsOfACluster: what the collectors share.
+// shares is a case of TestResultsOfACluster: the switches and traffic of collectors that share
+// switches.
 type shares struct {
 	plugin string
 	// devices are the switches. The first and the last belong to an owner that does not run the
 	// plugin.
 	devices []string
-	// options are the keys of a device, more are further sections of the file.
+	// options are further keys of each device, and more holds further sections of the file.
 	options, more string
 	// send makes packets arrive at switches in an epoch.
 	send func(switches []*realSwitch, epoch byte)
@@ -84,8 +85,8 @@ func startShared(t *testing.T, cfg *config.Config) *real {
 	return r
 }
 
-// results returns the rows of a plugin in a view. Rows that depend on the machine, and alerts that
-// ended, are left out: while members joined, switches were missing.
+// results returns the rows of a plugin in a view. Rows that depend on the machine are left out. So
+// are alerts that ended, because switches were missing while members joined.
 func results(view *store.View, plugin string) []string {
 	rows := storetest.Rows(view, store.ParseQuery("", "/"+plugin), "state/analysis-time", "state/response-time")
 	return slices.DeleteFunc(rows, func(row string) bool { return strings.Contains(row, " state/active=false ") })
@@ -99,7 +100,7 @@ type sharing struct {
 	alone, shared []*realSwitch
 	one, a, b     *real
 	all           []*real // all collectors that measure
-	next          *real   // the collector that others hand switches over to, because the members' clocks agree
+	next          *real   // the collector that takes over switches next
 	epochs        byte    // count of epochs measured
 }
 
@@ -122,9 +123,9 @@ func (s *shares) share(t *testing.T) *sharing {
 			t.Error(err)
 		}
 	})
-	// c1 hands switches over, and a plugin moves two epochs later. While switches change hands, an
-	// epoch can lack them. Plans follow the epochs before, so some complete ones are needed until the
-	// plans of the members are those of one collector.
+	// c1 hands switches over, and a plugin moves two epochs later. Epochs may lack switches that
+	// change hands. Plans depend on the previous epochs, so several complete epochs are needed
+	// until both members have the plans of a single collector.
 	for moved, complete := 0, 0; moved < 5 || complete < 4; moved++ {
 		if complete++; !x.measure(false) {
 			complete = 0
@@ -196,7 +197,7 @@ func (x *sharing) measure(compare bool) bool {
 		}
 	}()
 	for _, r := range x.all[1:] {
-		// readings of the other member come over NATS
+		// the readings of the other member arrive over NATS, which takes time
 		testkit.Until(t, "the results are those of one collector", func() bool {
 			got = results(r.c.Store().View(), x.plugin)
 			return slices.Equal(want, got)
@@ -205,8 +206,9 @@ func (x *sharing) measure(compare bool) bool {
 	return !incomplete.Load()
 }
 
-// Two collectors that share switches publish the same rows as one collector with the same traffic,
-// and both serve them, even after one of them has left and the other has its switches.
+// Two collectors share switches. They publish the same rows as a single collector with the same
+// traffic, and both serve the rows, even after one of them has left and the other one has its
+// switches.
 func TestResultsOfACluster(t *testing.T) {
 	x := (&shares{plugin: "univmon", devices: []string{"s1", "s2", "s7"}, options: "pipeline: univmon-300k", rows: 20,
 		send: func(switches []*realSwitch, epoch byte) {
@@ -239,7 +241,7 @@ func TestResultsOfACluster(t *testing.T) {
 	}
 	arrived := func() bool { return parts(a, "parts-sent") == parts(b, "parts-received") }
 	testkit.Until(t, "all parts arrived", arrived)
-	unsent := int(x.epochs) - parts(a, "parts-sent") // epochs before c2 ran the plugin
+	unsent := int(x.epochs) - parts(a, "parts-sent") // epochs in which c2 did not run the plugin yet
 	x.measure(true)
 	testkit.Until(t, "one part of the epoch arrived", func() bool {
 		return arrived() && parts(a, "parts-sent") == int(x.epochs)-unsent
@@ -254,7 +256,7 @@ func TestResultsOfACluster(t *testing.T) {
 	}
 	var subscriptions []*store.Subscription
 	for i, subscribers := range [][]*real{{one, a}, {one, b}} {
-		for _, r := range subscribers { // a flow that a subscriber of one member watches
+		for _, r := range subscribers { // a subscriber of one member watches a flow
 			sub, err := r.c.Store().Subscribe(store.SubscribeOptions{Queries: []store.Query{store.ParseQuery("",
 				fmt.Sprintf("/univmon/flows/flow[node=s1][dimension=src][flow=10.0.1.%d]", 15+i))}})
 			if err != nil {
@@ -291,8 +293,8 @@ func TestResultsOfACluster(t *testing.T) {
 	for _, sub := range subscriptions {
 		sub.Close()
 	}
-	// If it does not publish results of single switches, the plugin merges a's switches for the
-	// collector that runs it.
+	// If the plugin publishes no results of single switches, it merges a's switches before they are
+	// sent to the collector that runs it.
 	sent := func() (bytes int) {
 		t.Helper()
 		a.c.StateChanged()
@@ -334,9 +336,9 @@ func TestResultsOfACluster(t *testing.T) {
 	x.measure(true)
 }
 
-// ChameleMon reconfigures all edge switches when the losses change much. With the same traffic,
-// two collectors have the plans and results of one collector, even after switches have moved: the
-// collector that runs the plugin then writes to the next owner.
+// ChameleMon reconfigures all edge switches when the losses change much. With the same traffic, two
+// collectors have the plans and results of a single collector. This holds even after switches have
+// moved: the plans then reach the next owner.
 func TestPlansOfAClusterThatMoves(t *testing.T) {
 	flows, replans := 300, 0
 	x := (&shares{plugin: "chamelemon", devices: []string{"s1", "s4"}, rows: 20,

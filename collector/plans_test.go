@@ -26,7 +26,7 @@ func (r *rig) plan(plans ...sdk.Plan) {
 	r.plugins["fake"].do(func(p *fakePlugin) { p.plans = plans })
 }
 
-// newest returns the epoch that the plugin received last.
+// newest returns the newest epoch that the plugin has received.
 func (r *rig) newest() *sdk.Epoch {
 	var e *sdk.Epoch
 	r.plugins["fake"].do(func(p *fakePlugin) { e = p.epochs[len(p.epochs)-1] })

@@ -15,7 +15,7 @@ import (
 	"github.com/netsketch/netsketch/plugins/sdk"
 )
 
-// claiming is a plugin that asks for registers and writes tables.
+// claiming is a plugin that needs registers and writes tables.
 type claiming struct {
 	*fakePlugin
 	needs []sdk.ObjectNeed
@@ -27,7 +27,8 @@ func (p claiming) Describe() sdk.Description {
 	return d
 }
 
-// twoSwitches has s1 and s2, each with the registers a, which has an annotation, and b.
+// twoSwitches has the switches s1 and s2. Each has two registers: a, which has a read-out
+// annotation, and b.
 type twoSwitches struct{ fakeNetwork }
 
 func (twoSwitches) Model() sdk.Network {
@@ -35,9 +36,9 @@ func (twoSwitches) Model() sdk.Network {
 	return sdk.Network{Version: 1, Devices: []sdk.Device{{Name: "s1", Objects: objects}, {Name: "s2", Objects: objects}}}
 }
 
-// Two plugins that want one object are refused: the later one of the file does not start, and the
-// error names both plugins, the object, the switch and the way out. A plugin that reads along is
-// admitted, as are plugins of different switches and plugins that write clone sessions.
+// If two plugins need the same object, the later one in the file does not start. The error names
+// both plugins, the object, the switch and the way out. A plugin that shares registers is admitted,
+// and so are plugins of different switches and plugins that write clone sessions.
 func TestClaims(t *testing.T) {
 	write := func(device, table string) *sdk.Plan {
 		return &sdk.Plan{Writes: []sdk.DeviceWrite{{Device: device, Entry: sdk.TableEntry{Table: table, Action: "x"}}}}
@@ -113,9 +114,9 @@ func (n changing) Model() sdk.Network {
 	return sdk.Network{Version: n.Version(), Devices: []sdk.Device{{Name: "s1", Objects: *n.objects.Load()}}}
 }
 
-// Two plugins that come to want one register, because the network changed: the later one shows it
-// as its error, with the state FAILED and its standing plan held back, and loses its epochs until
-// the other one stops.
+// After a change of the network, two plugins need the same register. The later one shows the
+// conflict as its error, has state FAILED, and its standing plan is held back. It loses epochs
+// until the other plugin stops.
 func TestLateClaims(t *testing.T) {
 	var objects atomic.Pointer[[]sdk.Object]
 	objects.Store(&[]sdk.Object{})
@@ -172,8 +173,8 @@ type collected struct {
 
 func (c *collected) Add(context.Context, string, sdk.Plan) { c.n.Add(1) }
 
-// A plan of an epoch that writes another plugin's table loses the epoch with both names. The table
-// is free when its plugin stops.
+// A plugin loses an epoch if its plan writes another plugin's table; the error names both plugins.
+// The table is free once its plugin stops.
 func TestClaimsOfPlans(t *testing.T) {
 	r := newRig(t, nil, "first", "second")
 	plan := sdk.Plan{Writes: []sdk.DeviceWrite{{Device: "s1", Entry: sdk.TableEntry{Table: "in.t", Action: "x"}}}}

@@ -61,7 +61,7 @@ func TestHome(t *testing.T) {
 		}
 	}
 	deliver(false, 0)
-	deliver(true, 1) // with the state from its start
+	deliver(true, 1) // continues from the state that it had at its start
 	states.state.Store(&sdk.State{Epoch: 2, Data: []byte("its own")})
 	deliver(true, 1)
 	deliver(false, 0)

@@ -29,7 +29,7 @@ func join(t *testing.T, server, name string, change func(*Config)) joined {
 	return joinAs(t, server, name, change, func(*Member) {})
 }
 
-// joinAs is join for a member that describes itself in another way.
+// joinAs is join for a member that describes itself differently.
 func joinAs(t *testing.T, server, name string, change func(*Config), describe func(*Member)) joined {
 	t.Helper()
 	j := joined{bus: bustest.Connect(t, "fabric", name, server), log: &testkit.Log{}}
@@ -67,8 +67,8 @@ func until(t *testing.T, what string, all []joined, names ...string) {
 	})
 }
 
-// A member that is cut off keeps what it owns without a lease; the others take over with a higher
-// fence. A refused member and a draining one own nothing.
+// A member that is cut off keeps its devices, hosts and plugins without a lease, and the others
+// take them over with a higher fence. A refused member and a draining member own nothing.
 func TestMembership(t *testing.T) {
 	server := bustest.Server(t)
 	a, b := join(t, server, "a", nil), join(t, server, "b", nil)
@@ -124,7 +124,8 @@ func TestMembership(t *testing.T) {
 	}
 }
 
-// A member that stops is gone at once, and so is its lease, although it would last for an hour.
+// When a member stops, the others see at once that it is gone, and its lease is deleted, although
+// the lease would last for an hour.
 func TestMemberStops(t *testing.T) {
 	server := bustest.Server(t)
 	hour := func(cfg *Config) { cfg.Lease = time.Hour }
@@ -138,8 +139,8 @@ func TestMemberStops(t *testing.T) {
 	}
 }
 
-// NATS servers that all restart have lost the leases, and count revisions anew. The fences of
-// members that were there and of one that joins are above all earlier ones nevertheless.
+// When all NATS servers restart, the leases are lost and revisions count from 1 again.
+// Nevertheless, the new fences of all members, old and new, are above all earlier fences.
 func TestServersRestart(t *testing.T) {
 	servers := bustest.StartCluster(t, t.TempDir(), t.TempDir())
 	a, b := join(t, servers.Addresses[0], "a", nil), join(t, servers.Addresses[1], "b", nil)
@@ -164,7 +165,7 @@ func TestServersRestart(t *testing.T) {
 	}
 }
 
-// A member that notices only by the revision that the leases were lost creates the bucket again.
+// A member that recognizes the loss of the leases only by the revisions creates the bucket again.
 func TestRevisionsGoBack(t *testing.T) {
 	b, l := bustest.Connect(t, "fabric", "a", bustest.Server(t)), lease{now: time.Now}
 	renew := func() error {
@@ -184,8 +185,8 @@ func TestRevisionsGoBack(t *testing.T) {
 	})
 }
 
-// A member renews its lease when the owners change: its fence is above that of each member that was
-// an owner before.
+// A member renews its lease when the owners change, so that its fence is above the fence of each
+// former owner.
 func TestFenceOfTheNextOwner(t *testing.T) {
 	server := bustest.Server(t)
 	rarely := func(cfg *Config) { cfg.Lease = time.Hour }
@@ -200,8 +201,8 @@ func TestFenceOfTheNextOwner(t *testing.T) {
 	}
 }
 
-// A member of another version of the messages is refused, whichever of the two versions was there
-// before. Both members say so in one line.
+// A member of another version of the messages is refused, whichever version joined first. Both
+// members log this in one line.
 func TestMembersOfOtherVersions(t *testing.T) {
 	const first = clusterv1.Version + 5
 	for _, version := range []uint32{first - 1, first + 1} {
@@ -241,8 +242,8 @@ func TestVersionsThatJoinTogether(t *testing.T) {
 	}
 }
 
-// A collector its lease and beats cannot be read keeps others from joining until it has ended.
-// One that is a member already stays one, and reports it once.
+// A collector whose lease and beats cannot be read keeps others from joining until it has ended. A
+// collector that is already a member remains one, and logs the problem once.
 func TestMemberThatCannotBeRead(t *testing.T) {
 	server := bustest.Server(t)
 	a := join(t, server, "a", nil)
@@ -290,7 +291,7 @@ func TestMemberThatCannotBeRead(t *testing.T) {
 	}
 }
 
-// A collector that finds a lease that cannot be read is refused, and says so in one line.
+// A collector that finds a lease that cannot be read is refused, and logs the reason in one line.
 func TestLeaseThatCannotBeRead(t *testing.T) {
 	server := bustest.Server(t)
 	hour := func(cfg *Config) { cfg.Lease = time.Hour }
@@ -319,7 +320,7 @@ func TestLeaseThatCannotBeRead(t *testing.T) {
 	}
 }
 
-// All that a member says of itself reaches the others.
+// Each field of a member's description reaches the other members.
 func TestMemberForm(t *testing.T) {
 	m := Member{Name: "a", Incarnation: "i", Protocol: 1, Version: "v", Weight: 2, State: Refused, Reason: "r", Since: 3,
 		Drained: true, Started: time.Unix(4, 0).UTC(), Agents: "x:1", Digests: map[string]string{"s": "d"}, Offset: 5,
@@ -347,7 +348,8 @@ func TestMemberForm(t *testing.T) {
 	}
 }
 
-// A program without a NATS server says so, and names the key.
+// A program without an embedded NATS server refuses a configuration that needs one, and names the
+// key.
 func TestNoEmbeddedServer(t *testing.T) {
 	_, err := bus.Connect(t.Context(), bus.Config{Name: "fabric", Embedded: &bus.Embedded{Listen: "127.0.0.1:0"}})
 	if err == nil || !strings.Contains(err.Error(), "cluster.nats.embedded: this program has no NATS server") {
@@ -355,7 +357,8 @@ func TestNoEmbeddedServer(t *testing.T) {
 	}
 }
 
-// The clock of a member that is 2 s ahead is measured, published to the others and named.
+// A member's clock is 2 s ahead. The offset is measured and published, and the warnings of the
+// other members name the member.
 func TestClocksApart(t *testing.T) {
 	server := bustest.Server(t)
 	a := join(t, server, "a", nil)

@@ -44,8 +44,8 @@ func (e event) String() string {
 	}[e]
 }
 
-// A change is proved over one connection, in this order; everything else is undone, and only what
-// was proved before a crash is confirmed after it.
+// A change is proved in this order, over one connection. Any other course of events undoes it.
+// After a crash, only a change that was already proved is confirmed.
 func TestTransitions(t *testing.T) {
 	order := []State{Setting, ReadingBack, AwaitingState, Connecting, Confirming}
 	for i, s := range order {
@@ -184,8 +184,8 @@ func TestApplyChangedSince(t *testing.T) {
 	}
 }
 
-// Faults of the device during a change: the device has everything at the end, or what it had
-// before.
+// The device fails in the middle of a change: at the end it has either all changes or its earlier
+// values.
 func TestFaults(t *testing.T) {
 	first := func(effect float64, err error) func(int) (float64, error) {
 		return func(n int) (float64, error) {
@@ -267,7 +267,7 @@ func TestFaults(t *testing.T) {
 				r.undone()
 				want := oldConfig()
 				if name == "somebody else takes it back" && !commits {
-					want[eth0+"id"] = "8" // not ours to restore
+					want[eth0+"id"] = "8" // a value of somebody else is not restored
 				}
 				r.expect(want)
 				if r.record().Failure == "" {
@@ -278,8 +278,8 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// If somebody else changes a leaf after the device has shown the new value, the change is not
-// called in effect.
+// A change is not reported as in effect if somebody else changes a leaf after the device has shown
+// the new value.
 func TestChangedAfterTheProof(t *testing.T) {
 	for name, commits := range modes {
 		t.Run(name, func(t *testing.T) {
@@ -334,8 +334,8 @@ func (f *fake) restartLater(t *testing.T, config map[string]string) {
 	}()
 }
 
-// A collector that is killed between any two steps, in all combinations with what the device has
-// done by then, is continued by the next one: the device has everything, or what it had before.
+// A collector is killed between any two steps of a change, while the device has done any part of
+// its work. The next collector finishes: the device has either all changes or its earlier values.
 func TestKilled(t *testing.T) {
 	for name, commits := range modes {
 		t.Run(name, func(t *testing.T) {
@@ -365,7 +365,8 @@ func TestKilled(t *testing.T) {
 			if err := r.apply(); err != nil {
 				t.Fatal(err)
 			}
-			// The confirmation has arrived, and the collector does not know.
+			// The device has received the confirmation, and the collector is killed before it
+			// knows.
 			for _, m := range moments {
 				if m.state == Confirming {
 					m.commit, m.saved = "", nil
@@ -420,7 +421,7 @@ func TestRestartDuringUndo(t *testing.T) {
 	r.expect(oldConfig())
 }
 
-// Values are written in the form that the device takes, which is tried first the next time.
+// Values are written in a form that the device accepts. The next Set tries this form first.
 func TestForms(t *testing.T) {
 	for f := range form(forms) {
 		r := newRig(t, newFake(t), config.ConfigureApply)
@@ -457,7 +458,7 @@ func TestEnforce(t *testing.T) {
 		t.Error("the port is set again")
 	}
 	r.Stop()
-	r.start() // the next collector knows it
+	r.start() // the next collector knows the form from the record
 	r.until(Ended)
 	if err := r.apply(); err != nil {
 		t.Fatal(err)
@@ -581,8 +582,8 @@ func TestCommands(t *testing.T) {
 	}
 }
 
-// A device that refuses every Set with an extension, as the probe seems to find commits on it, is
-// set without.
+// The probe for commits finds them supported, but the device refuses every Set with an extension.
+// It is set without the extension.
 func TestNoExtensions(t *testing.T) {
 	r := newRig(t, newFake(t), config.ConfigureApply)
 	r.device.extensions = status.Error(codes.InvalidArgument, "extensions are not taken")
@@ -709,9 +710,9 @@ func TestReloadDuringChange(t *testing.T) {
 	r.expect(oldConfig())
 }
 
-// In a mode that sets the device, its P4Runtime session opens when its disabled ports are known, or
-// after a while; in mode enforce when it has been set, too. A reload holds the sessions of changed
-// devices only.
+// In a mode that sets the device, the P4Runtime session opens when the device's disabled ports are
+// known, or after a time limit. In mode enforce, it opens only after the device has also been set.
+// A reload delays the sessions of changed devices only.
 func TestSessionWaits(t *testing.T) {
 	r := newRig(t, newFake(t), config.ConfigureCheck).start()
 	if len(r.sessions.log) > 0 {
@@ -766,7 +767,8 @@ func TestSessionWaits(t *testing.T) {
 	testkit.Until(t, "the session to open after a while", func() bool { return !late.sessions.closed() })
 }
 
-// A device that still sees the closed P4Runtime session is set again.
+// A Set that the device refuses, because it still sees the P4Runtime session that was just closed,
+// is sent again.
 func TestSessionCloses(t *testing.T) {
 	r := newRig(t, newFake(t), config.ConfigureApply)
 	r.device.fault = func(n int) (float64, error) {

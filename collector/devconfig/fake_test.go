@@ -262,7 +262,7 @@ func textOf(v *gpb.TypedValue) string {
 	return fmt.Sprint(value)
 }
 
-// sessions are the P4Runtime sessions: they connect to a device with the right id.
+// sessions are fake P4Runtime sessions. A session connects if its device has the right device id.
 type sessions struct {
 	mu        sync.Mutex
 	device    *fake
@@ -315,7 +315,7 @@ type rig struct {
 	sessions *sessions
 	cfg      *config.Config
 	dir      string
-	records  Records // of the cluster; nil without one
+	records  Records // records of the cluster; nil without a cluster
 	owner    string  // collector that has the device; "" for this one
 	onChange func()
 	form     func(string) (southbound.Form, bool)

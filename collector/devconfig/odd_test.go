@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Devices whose gNMI servers are odd in ways that public reports name, and in others.
+// Devices whose gNMI servers deviate from the specification: in ways that public bug reports
+// describe, and in some others.
 
 package devconfig
 
@@ -29,7 +30,7 @@ import (
 	"github.com/netsketch/netsketch/yang"
 )
 
-// odd is a device that answers what it is asked for. The hooks make it odd.
+// odd is a device with a gNMI server. The hooks make the server deviate from the specification.
 type odd struct {
 	gpb.UnimplementedGNMIServer
 	mu    sync.Mutex
@@ -191,7 +192,7 @@ func (o *odd) Subscribe(stream gpb.GNMI_SubscribeServer) error {
 		r.intervals = append(r.intervals, time.Duration(s.GetSampleInterval()))
 	}
 	switch err := o.admit(r); {
-	case status.Code(err) == codes.OutOfRange: // the device ends the stream without a word
+	case status.Code(err) == codes.OutOfRange: // the device ends the stream without an error
 		return nil
 	case err != nil:
 		return err
@@ -272,7 +273,7 @@ func (o *odd) Set(_ context.Context, req *gpb.SetRequest) (*gpb.SetResponse, err
 	return &gpb.SetResponse{}, nil
 }
 
-// odds are the devices.
+// odds are the deviating devices, each with the source of its behavior.
 var odds = map[string]func(*odd){
 	"nothing odd": func(*odd) {},
 	// influxdata/telegraf 12273, Huawei
@@ -566,7 +567,7 @@ var odds = map[string]func(*odd){
 	},
 }
 
-// oneJSON puts all leaves of interfaces into one JSON value, as JSON_IETF has it.
+// oneJSON puts all leaves of interfaces into one JSON value, in the encoding JSON_IETF.
 func oneJSON(notes []*gpb.Notification) (out []*gpb.Notification) {
 	entries := map[string]map[string]any{}
 	for _, n := range notes {
@@ -606,7 +607,8 @@ func oddRig(t *testing.T, o *odd) *rig {
 	return r.start()
 }
 
-// Every device is read, configured and reverted, and everything is in effect between.
+// Each deviating device is read, configured and reverted; after it is configured, everything is in
+// effect.
 func TestOddDevices(t *testing.T) {
 	for name, change := range odds {
 		t.Run(name, func(t *testing.T) {
@@ -674,8 +676,8 @@ func reads(t *testing.T, o *odd) {
 	}
 }
 
-// A device that makes something else of a value: the change is taken back, and what cannot be is
-// named.
+// A device stores another value than the Set has. The change is taken back, and the log names the
+// leaves that cannot be restored.
 func TestRewrittenValues(t *testing.T) {
 	upper := func(path, v string) string {
 		if strings.HasSuffix(path, "/description") {
@@ -702,8 +704,8 @@ func TestRewrittenValues(t *testing.T) {
 	}
 }
 
-// A device that shows the default of a deleted leaf in its configuration: the undo of a change and
-// the return to what was there before both end, though the leaf was absent before.
+// A device shows the default value of a leaf that was deleted from its configuration. Undoing a
+// change and reverting to the original values both finish, although the leaf was absent originally.
 func TestDefaultsAreShown(t *testing.T) {
 	o := newOdd(t, func(o *odd) {
 		o.defaults, o.bare = true, true

@@ -28,8 +28,8 @@ func handOver(c1, c2 *rig) {
 	c2.own("")
 }
 
-// A later owner restores what an earlier one wrote: on command, and when a key is removed from the
-// file. It leaves what somebody else has changed.
+// A later owner restores values that an earlier owner wrote: on command, and when a key is removed
+// from the file. It does not touch values that somebody else has changed.
 func TestNextOwnerRestores(t *testing.T) {
 	for _, name := range []string{"revert", "remove keys"} {
 		t.Run(name, func(t *testing.T) {
@@ -65,7 +65,7 @@ func TestNextOwnerRestores(t *testing.T) {
 	}
 }
 
-// A collector that joins a cluster takes its records along.
+// A collector that joins a cluster brings its own records into the cluster.
 func TestJoinsCluster(t *testing.T) {
 	alone := newRig(t, newFake(t), config.ConfigureApply).start()
 	if err := alone.apply(); err != nil {
@@ -85,7 +85,7 @@ func TestJoinsCluster(t *testing.T) {
 	}
 }
 
-// A cluster that has lost its records gets them again from the owner.
+// If the cluster loses the record of a device, the owner saves it again.
 func TestLostRecords(t *testing.T) {
 	r := newRig(t, newFake(t), config.ConfigureApply)
 	keep := &shared{}
@@ -103,9 +103,9 @@ func TestLostRecords(t *testing.T) {
 	r.expect(oldConfig())
 }
 
-// When a device gets another owner between any two steps of a change, the next owner confirms what
-// was proved, and undoes the rest. The owner before changes nothing more, also if it does not know
-// that it has lost the device.
+// A device gets another owner between any two steps of a change. The next owner confirms a change
+// that was proved, and undoes any other. The former owner changes nothing more, even if it does not
+// know that it has lost the device.
 func TestOwnerChangesBetweenSteps(t *testing.T) {
 	for _, state := range []State{Setting, ReadingBack, AwaitingState, Connecting, Confirming, Undoing} {
 		for mode, commits := range modes {
@@ -151,8 +151,8 @@ func TestOwnerChangesBetweenSteps(t *testing.T) {
 	}
 }
 
-// A record that cannot be kept at any moment of a change leaves nothing half done, whether it was
-// written or not.
+// Saving the record fails at any moment of a change, with the record written or not. In no case is
+// the change left half done.
 func TestRecordCannotBeKept(t *testing.T) {
 	for n := 1; n <= 6; n++ {
 		for _, lost := range []bool{false, true} {
@@ -191,7 +191,8 @@ func TestRecordCannotBeKept(t *testing.T) {
 	}
 }
 
-// A device that carries out a Set long after it was sent is set back.
+// If a device carries out a Set long after the Set was sent, the collector restores the earlier
+// values.
 func TestLateSet(t *testing.T) {
 	for name, answer := range map[string]error{"after OK": nil, "without an answer": errHang} {
 		t.Run(name, func(t *testing.T) {

@@ -187,8 +187,8 @@ func TestDigest(t *testing.T) {
 	}
 }
 
-// No leaf of the table turns a port off, no path names more than a leaf, and numbers are deleted
-// before they are changed.
+// No leaf of the table turns a port off, no path names more than one leaf, and device ids and port
+// numbers are deleted before they are changed.
 func TestPaths(t *testing.T) {
 	schema := testSchema()
 	for k := range paths {
@@ -260,7 +260,7 @@ func FuzzSnapshot(f *testing.F) {
 // testClient returns a client without a connection.
 func testClient() *client { return &client{schema: testSchema(), path: southbound.DefaultForm()} }
 
-// parse parses a path; ok is false if it is none.
+// parse parses a path; ok is false if the text is not a path.
 func parse(text string) (*gpb.Path, bool) {
 	p, err := yang.ParsePath(text)
 	return p, err == nil

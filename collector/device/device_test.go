@@ -84,8 +84,8 @@ func ready(t *testing.T, d *device.Device) banks.Incarnation {
 	return inc
 }
 
-// logged waits until the log has a text n times. The device logs a change after the session has
-// changed.
+// logged waits until the log contains a text n times. The log line follows the change of the
+// session, so a test must wait for it.
 func logged(t *testing.T, log *testkit.Log, text string, n int) {
 	t.Helper()
 	testkit.Until(t, fmt.Sprintf("the log has %q %d times", text, n), func() bool {
@@ -338,8 +338,8 @@ func TestProgramsThatDoNotFit(t *testing.T) {
 	}
 }
 
-// Faults of a program that would make it count wrong are found before it runs, with the object and
-// the way out.
+// CheckProgram finds faults that would make a program count wrong, before the program runs, and
+// names the object and the way out.
 func TestCheckProgram(t *testing.T) {
 	const cells = "ingress.univmon_5t.counters"
 	register := func(change func(*p4configv1.Register)) func(*p4configv1.P4Info) {
@@ -462,7 +462,7 @@ func TestUnmeasured(t *testing.T) {
 }
 
 // Registers that packets in flight change are read when the network has drained, other registers
-// before.
+// are read before.
 func TestReadOutWaitsForTheNetworkToDrain(t *testing.T) {
 	p := program(t, "chamelemon")
 	sw := fakeswitch.Start(t, p.P4Info)
@@ -501,7 +501,7 @@ func TestReadOutWaitsForTheNetworkToDrain(t *testing.T) {
 	if !d.Measured() {
 		t.Error("the switch is not measured")
 	}
-	// The switch acknowledges a flip and goes on counting in the bank before it.
+	// The switch acknowledges a flip, but keeps counting in the previous bank.
 	sw.Count(in, 7, 1)
 	r, err = d.Read(context.Background(), 0, func(context.Context) error {
 		sw.Count(in, 7, 1)
@@ -537,7 +537,7 @@ func TestReadOutWaitsForTheNetworkToDrain(t *testing.T) {
 	}
 }
 
-// A suspended device has no session and opens none, whatever else is called; a resumed one is
+// A suspended device has no session and opens none, whatever else is called. After Resume it is
 // measured again.
 func TestSuspend(t *testing.T) {
 	d, _, _ := start(t, nil)

@@ -29,7 +29,7 @@ func reading(n int) *epoch.Reading {
 	return &epoch.Reading{Objects: []sdk.Cells{sdk.CellsOf("count", []uint32{uint32(n)})}, Release: func() {}}
 }
 
-// reports is the reading of a host whose role counted n.
+// reports returns the reading of a host whose only role has counted n packets.
 func reports(host string, n int) *epoch.Reading {
 	return &epoch.Reading{Hosts: []sdk.HostReport{{Host: host, Role: "role", Data: make([]byte, n)}}}
 }

@@ -23,7 +23,7 @@ import (
 // stampPath records when it enters an epoch.
 type stampPath struct {
 	epoch atomic.Uint64
-	at    atomic.Int64 // when it entered the newest epoch, in nanoseconds since began
+	at    atomic.Int64 // time at which it entered the newest epoch, in nanoseconds since began
 	left  *atomic.Int64
 	all   chan struct{}
 }

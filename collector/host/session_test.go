@@ -111,8 +111,8 @@ func TestTwoAgentsOfOneHost(t *testing.T) {
 	testkit.Until(t, "a session of the second agent", func() bool { return second.agent.Status().Connected })
 }
 
-// TestConnectionsShareALine: if many hosts connect, are measured and disconnect together, the log
-// has one line for each of these changes.
+// TestConnectionsShareALine: many hosts connect, are measured and disconnect at the same time. The
+// log has one line for each of these three changes.
 func TestConnectionsShareALine(t *testing.T) {
 	names := make([]string, 8)
 	for i := range names {

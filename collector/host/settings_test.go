@@ -71,8 +71,9 @@ func TestSettings(t *testing.T) {
 	}
 }
 
-// TestSharedEnd: settings often end like those before. The collector does not send that end again,
-// and the agent applies the whole settings. An agent without Hello.tails receives all of them.
+// TestSharedEnd: settings often have the same tail as the settings before. The collector does not
+// send an unchanged tail again, and the agent applies the whole settings. An agent without
+// Hello.tails receives the whole settings.
 func TestSharedEnd(t *testing.T) {
 	r := newRig(t, nil, "h1")
 	h := r.start("h1", nil)

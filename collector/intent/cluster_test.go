@@ -25,7 +25,7 @@ type hub struct {
 	mu     sync.Mutex
 	held   map[string]Held   // by device
 	owners map[string]string // by device
-	lost   bool              // outcomes do not arrive
+	lost   bool              // outcomes are lost
 }
 
 // link is the Cluster of one member.
@@ -46,7 +46,7 @@ func (c *clock) Current() (uint64, time.Time) {
 	return c.open, c.end
 }
 
-// loses makes outcomes get lost, or arrive.
+// loses makes the hub lose outcomes, or deliver them again.
 func (h *hub) loses(lost bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -87,7 +87,8 @@ func newHub(t *testing.T) *hub {
 	return h
 }
 
-// place adds a device to a member, which owns it if own is set; otherwise another member does.
+// place adds a device to a member, which owns the device if own is set; otherwise another member
+// owns it.
 func (h *hub) place(member, device string, own bool) {
 	r := h.members[member]
 	r.c.AddDevice(&sharedDevice{r.devices[device], func() {}}, false, !own)
@@ -195,7 +196,7 @@ func TestPreEpochPlanOfACluster(t *testing.T) {
 	c1.expectApplied("s1")
 	c1.expectApplied("s2")
 
-	// A plan is refused in the same way by the device of the plugin's home.
+	// The device at the plugin's home refuses a plan with the same result.
 	c1.devices["s2"].do(func(d *fakeDevice) { d.refuse = nil })
 	c1.devices["s1"].do(func(d *fakeDevice) { d.refuse = tableFull })
 	c1.c.Add(t.Context(), plugin, plan(8))
@@ -214,7 +215,7 @@ func TestPreEpochPlanOfACluster(t *testing.T) {
 	h.expectConcluded()
 }
 
-// expectConcluded waits until no member has a plan.
+// expectConcluded waits until all plans are concluded at all members.
 func (h *hub) expectConcluded() {
 	h.t.Helper()
 	for name, r := range h.members {
@@ -230,9 +231,9 @@ func (h *hub) expectConcluded() {
 	}
 }
 
-// A plan is written to a device once, and its outcome reaches the plugin, at whatever time the
-// device moves to another member: before the plan is written, or after that and before its former
-// owner has reported it.
+// A plan is written to a device once, and its outcome reaches the plugin, even if the device moves
+// to another member: before the plan is written, or between the write and the report of the former
+// owner.
 func TestPlanWhileADeviceMoves(t *testing.T) {
 	for when, written := range map[string]bool{"before it is written": false, "before its outcome arrives": true} {
 		for _, refused := range []bool{false, true} {

@@ -251,8 +251,8 @@ func TestApplyPendingWaits(t *testing.T) {
 }
 
 // Leave waits for the write in progress. After Leave, no entry is written: the parts wait for the
-// device's next session, which a plugin hears nothing about, because this collector gives the
-// device up deliberately.
+// device's next session. The plugin receives no outcome, because this collector gives up the device
+// on purpose.
 func TestLeaveWaitsForAWrite(t *testing.T) {
 	r := newRig(t, 1)
 	first := r.step()

@@ -90,7 +90,7 @@ type rig struct {
 	end      time.Time
 	plans    []sdk.Plan // plans of the plugin, accepted when the next epoch closes
 	failing  bool       // the plugin loses the next epoch
-	closed   uint64     // the newest closed epoch, of which the plugin has received the outcomes
+	closed   uint64     // the newest closed epoch whose outcomes the plugin has received
 	states   []sdk.DeviceState
 	outcomes []sdk.PlanOutcome
 }

@@ -14,9 +14,9 @@ import (
 	"github.com/netsketch/netsketch/plugins/sdk"
 )
 
-// record is the Cluster of one member, with the entries of one device.
+// record is the Cluster of one member. It holds the entries of one device.
 type record struct {
-	name      string // the other members know it as name
+	name      string // the other members know this member by this name
 	elsewhere bool   // all plugins are at home at other members
 
 	mu      sync.Mutex
@@ -99,8 +99,8 @@ func (d *sharedDevice) Reconcile(_ context.Context, parts ...p4rt.Desired) error
 	return nil
 }
 
-// sharedRig is a rig with one device in a cluster, which holds the entry "before". taken counts
-// how often another collector could have taken the device.
+// sharedRig returns a rig in a cluster with one device, which holds the entry "before". taken
+// counts the moments at which another collector could have taken the device.
 func sharedRig(t *testing.T) (r *rig, shared *record, taken func() int) {
 	r, shared = newRig(t, 1), &record{name: "c1"}
 	r.c.cluster = shared
@@ -237,8 +237,8 @@ func (d *losing) Key(e p4rt.Entry) (string, error) {
 	return d.fakeDevice.Key(e)
 }
 
-// If a session ends before it has taken over all entries, these entries are neither dropped nor
-// shared as dropped: the next session takes them over.
+// If a session ends before it has taken over all entries, the others are neither dropped nor shared
+// as deleted: the next session takes them over.
 func TestSessionEndsBeforeEntriesAreTaken(t *testing.T) {
 	r, shared := newRig(t, 1), &record{held: Held{Desired: p4rt.Desired{Entries: []p4rt.Entry{{Table: "before"}}}}}
 	r.c.cluster = shared

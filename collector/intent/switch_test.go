@@ -328,7 +328,7 @@ func TestPartIsWrittenAsAWhole(t *testing.T) {
 	}
 	b.sw.SetFaults(fakeswitch.Faults{})
 
-	// Another collector takes over, which did not write the existing entries.
+	// A collector that did not write the existing entries takes over.
 	other := connect(t, b.sw, false, p4rt.Config{ElectionID: p4rt.ElectionID{Low: 1 << 50}})
 	other.start()
 	if _, err := other.write(ctx, prefix(sdk.Insert, 11, "drop"), prefix(sdk.Insert, 12, "drop")); err != nil {

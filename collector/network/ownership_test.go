@@ -156,7 +156,7 @@ func TestHandedOverAfterACut(t *testing.T) {
 		if err := r.Accept("c2", offer); err != nil || r.Foreign("s1") {
 			t.Errorf("error %v; another collector owns s1: %v", err, r.Foreign("s1"))
 		}
-		r.outbid("s1", p4rt.ElectionID{High: second, Low: 1}) // before c2 ends its session
+		r.outbid("s1", p4rt.ElectionID{High: second, Low: 1}) // c1 is outbid before c2 has ended its session
 		if err := r.Observe(); err != nil || r.Foreign("s1") || r.taken != 1 {
 			t.Errorf("error %v; another collector owns s1: %v; Observe is due %d times", err, r.Foreign("s1"), r.taken)
 		}

@@ -114,8 +114,8 @@ func TestForeignOwner(t *testing.T) {
 	}
 }
 
-// A directory's plugins, and files that are none. Of files with one plugin, that with its name is
-// the plugin.
+// A directory has plugins, and files that are no plugins. If two files contain the same plugin, the
+// file with the plugin's name is used.
 func TestCatalog(t *testing.T) {
 	h := newHost(t, Options{})
 	dir := pluginDir(t, "good", "twin", "moody", "exit")

@@ -492,7 +492,7 @@ func TestStoppedProcessIsUnhealthy(t *testing.T) {
 	h := newHost(t, Options{HealthInterval: 20 * time.Millisecond, HealthTimeout: 20 * time.Millisecond,
 		HealthFailures: 2})
 	inst := start(t, h, "good")
-	testkit.Until(t, "a stopped process", func() bool { // on a busy machine, the plugin may be unhealthy before
+	testkit.Until(t, "a stopped process", func() bool { // a busy machine may report the plugin as unhealthy first
 		return testkit.Signal(inst.Status().PID, syscall.SIGSTOP) == nil
 	})
 	testkit.Until(t, "restart", func() bool {

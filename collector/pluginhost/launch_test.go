@@ -130,8 +130,8 @@ func TestStartRefusals(t *testing.T) {
 	}
 }
 
-// TestOddEnds: whatever a plugin does with its output before it ends, the error has its exit status
-// or signal and its last words, at once.
+// TestOddEnds: whatever a plugin does with its output before it ends, the error reports the exit
+// status or signal and the end of the output, without delay.
 func TestOddEnds(t *testing.T) {
 	h := newHost(t, Options{})
 	dir := t.TempDir()
@@ -396,8 +396,8 @@ func TestSocketDirRemoved(t *testing.T) {
 	}
 }
 
-// A plugin whose file is replaced is the new program from its next start on, unless that has other
-// lists; a half-written file is no end of it.
+// After a plugin's file is replaced, the next start runs the new program, unless the new program
+// has other lists. A half-written file does not count as a replacement.
 func TestReplacedBinary(t *testing.T) {
 	h := newHost(t, Options{Backoff: Backoff{Base: time.Millisecond, Max: 10 * time.Millisecond}})
 	dir := pluginDir(t, "good", "rogue")
@@ -452,8 +452,8 @@ func TestReplacedBinary(t *testing.T) {
 	}
 }
 
-// A directory behind a symbolic link that leads to another directory is a replaced file, and a
-// plugin starts from there when the directory of before is gone.
+// A symbolic link is changed to lead to another directory. This counts as a replaced file, and the
+// plugin starts from the new directory after the old one is gone.
 func TestReplacedDirectory(t *testing.T) {
 	h := newHost(t, Options{Backoff: Backoff{Base: time.Millisecond, Max: 10 * time.Millisecond}})
 	before, after := pluginDir(t, "good"), pluginDir(t, "good")
@@ -496,7 +496,7 @@ func TestReplacedDirectory(t *testing.T) {
 	}
 }
 
-// If the file is replaced while the system starts it, the checksum is that of the file that runs.
+// If the file is replaced while the system starts it, the checksum belongs to the file that runs.
 func TestReplacedDuringStart(t *testing.T) {
 	confiner, _ := newConfiner()
 	for _, after := range []bool{false, true} {
@@ -545,9 +545,9 @@ func TestReplacedDuringStart(t *testing.T) {
 	}
 }
 
-// A plugin that was started with --listen is used like any other. A breakpoint ends no call, and
-// the collector connects again when the plugin is started again. The plugin's log is in the
-// collector's, with levels.
+// A plugin that was started with --listen is used like any other. A call may wait at a breakpoint
+// without a time limit. When the plugin is started again, the collector connects again. The
+// plugin's log lines appear in the collector's log, with their levels.
 func TestAttach(t *testing.T) {
 	var log testkit.Log
 	h := newHost(t, Options{Logger: slog.New(slog.NewTextHandler(&log, nil)),

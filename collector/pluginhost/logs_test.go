@@ -78,8 +78,8 @@ func TestStderrTail(t *testing.T) {
 	}
 }
 
-// The last words of a plugin are kept although it exceeds its log rate, and although it has
-// recovered from a panic long before.
+// The end of a plugin's output is kept for the exit error, even if the plugin exceeds its log rate,
+// and even if it recovered from a panic long before.
 func TestLastWords(t *testing.T) {
 	var log testkit.Log
 	sink := newLogSink(log.Logger(), 0, 1)

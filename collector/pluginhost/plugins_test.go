@@ -29,7 +29,7 @@ import (
 	"github.com/netsketch/netsketch/yang/table"
 )
 
-// testPrefix begins the names under which the test binary is a plugin.
+// testPrefix begins the file names under which the test binary acts as a plugin.
 const testPrefix = "netsketch-plugin-test-"
 
 func TestMain(m *testing.M) {

@@ -13,9 +13,9 @@ import (
 	"github.com/netsketch/netsketch/yang/table"
 )
 
-// TestFlows: rows of flows get the fields that their dimension has, and those of a 5-tuple
-// without a dimension; a text that is not a flow gets none. The tables are valid. Other tables, and
-// tables that have the fields, stay as they are.
+// TestFlows: rows of flows get the fields of their dimension, or the fields of a 5-tuple if they
+// have no dimension. A text that is not a flow gets no fields. The tables are valid. Other tables,
+// and tables that have the fields, stay as they are.
 func TestFlows(t *testing.T) {
 	r := collectorSchema(t)
 	for _, d := range []sdk.Description{univmon.New().Describe(), omnimon.New().Describe()} {
@@ -78,7 +78,7 @@ func TestFlows(t *testing.T) {
 	}
 }
 
-// FuzzWithFlows: no text of a plugin in the place of a flow or dimension makes a table invalid.
+// FuzzWithFlows: a table stays valid, whatever text a plugin gives as a flow or dimension.
 func FuzzWithFlows(f *testing.F) {
 	r, err := New(nil)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/netsketch/netsketch/yang/table"
 )
 
-// network is a host h1 at port 7 of s1, of which port 3 leads to port 1 of s2.
+// network has a host h1 at port 7 of s1, and a link from port 3 of s1 to port 1 of s2.
 var network = &sdk.Network{
 	Devices: []sdk.Device{{Name: "s1", Ports: []sdk.Port{{Number: 3, Name: "Ethernet3"}, {Number: 7}}},
 		{Name: "s2", Ports: []sdk.Port{{Number: 1, Name: "Ethernet1"}}}},
@@ -32,7 +32,7 @@ func registry(t *testing.T) *Registry {
 	return r
 }
 
-// TestTypes: rows of a list with the grouping scope get the types of their nodes, those of unknown
+// TestTypes: rows of a list with the grouping scope get the types of their nodes, rows of unknown
 // nodes get none. Other tables, and tables that have the types, stay as they are.
 func TestTypes(t *testing.T) {
 	r, n := registry(t), NewNetwork(network)
@@ -57,9 +57,9 @@ func TestTypes(t *testing.T) {
 	}
 }
 
-// TestPorts: rows of lists with the grouping port-ref get the port of their link: the one of the
-// row's node, else the one that sends, or that receives from a host. A row about a node gets the
-// node. A table that has the ports stays as it is.
+// TestPorts: rows of lists with the grouping port-ref get the port of their link: the port at the
+// row's node, otherwise the port that sends, or the port that receives if a host sends. A row about
+// a node gets the node. A table that has the ports stays as it is.
 func TestPorts(t *testing.T) {
 	r, n := registry(t), NewNetwork(network)
 	const top = "/netsketch-omnimon:omnimon/"

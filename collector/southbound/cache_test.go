@@ -124,7 +124,8 @@ func TestCache(t *testing.T) {
 	}
 }
 
-// Notifications may arrive in any order: what is older than the cache's knowledge changes nothing.
+// Notifications may arrive in any order: one that is older than a leaf in the cache does not change
+// the leaf.
 func TestOlderLoses(t *testing.T) {
 	const status, mtu = eth1 + "/state/oper-status", eth1 + "/state/mtu"
 	for name, tt := range map[string]struct {
@@ -200,8 +201,8 @@ func TestOlderLoses(t *testing.T) {
 	}
 }
 
-// An atomic notification replaces the container as far as its stream subscribes to it, and a delete
-// of one of its leaves deletes the container in the same extent.
+// An atomic notification replaces those leaves of the container that its stream subscribes to. A
+// delete of one of these leaves deletes all of them.
 func TestAtomicContainers(t *testing.T) {
 	const state = eth1 + "/state"
 	counters := source{bit: 1, subs: []Subscription{{Path: path("interfaces", "interface", "state", "counters")}}}
@@ -238,7 +239,7 @@ func TestAtomicContainers(t *testing.T) {
 		state + "/oper-status": "DOWN", state + "/counters/in-octets": "4", state + "/counters/out-octets": "5"})
 	from(counters, note(60, state+"/counters/out-octets", nil), map[string]string{state + "/oper-status": "DOWN"})
 	from(status, note(70, eth1, nil), nil)
-	// A device divides a long notification, and each stream has a part of the container.
+	// A device splits a long notification, and each stream subscribes to a part of the container.
 	whole := map[string]string{state + "/oper-status": "UP", state + "/counters/in-octets": "7",
 		state + "/counters/out-octets": "8"}
 	from(status, atomic(80, state, "/oper-status", "UP"), map[string]string{state + "/oper-status": "UP"})

@@ -79,7 +79,7 @@ func TestChangesWithoutPause(t *testing.T) {
 }
 
 // A switch is isolated if its neighbors report the ports of all links to it as down, also after
-// LLDP has withdrawn the links. Neighbors without a session report nothing; theirs decide.
+// LLDP has withdrawn the links. If a neighbor has no session, its own neighbors decide.
 func TestIsolated(t *testing.T) {
 	port := func(name string, number uint32) topology.Port { return topology.Port{Switch: name, Number: number} }
 	session := func(state State, ports ...Port) *Session {
@@ -131,10 +131,11 @@ func (n *topologies) uses(name string, port uint32) bool {
 }
 
 // Routes do not use a port that its switch reports as disabled, on either end of a link, until the
-// switch reports it as enabled. Known waits until that holds.
+// switch reports it as enabled. Known waits until these ports are known.
 func TestDisabledPorts(t *testing.T) {
 	const one = "/interfaces/interface[name=Ethernet1]/state/"
-	tree := &gpb.TypedValue{Value: &gpb.TypedValue_JsonIetfVal{JsonIetfVal: []byte(`{"state": {"enabled": false, "id": 1}}`)}}
+	tree := &gpb.TypedValue{Value: &gpb.TypedValue_JsonIetfVal{
+		JsonIetfVal: []byte(`{"state": {"enabled": false, "id": 1}}`)}}
 	disabled := &gpb.TypedValue{Value: &gpb.TypedValue_BoolVal{}}
 	for name, c := range map[string]struct {
 		first []any // what the switch sends first
@@ -199,7 +200,7 @@ outputs: [{type: gnmi, address: "127.0.0.1:0", tls: {plaintext: true}}]
 	}
 }
 
-// Known waits until sessions are open, and then not for a switch that cannot be read.
+// Known waits until sessions are open. It does not wait for a switch that cannot be read.
 func TestKnownWithoutSwitch(t *testing.T) {
 	f := newFake(t)
 	f.rpc.Stop()

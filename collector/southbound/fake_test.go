@@ -45,7 +45,7 @@ type fakeSwitch struct {
 	check      func(*gpb.SubscriptionList) (silent bool, err error) // judges a whole request; silent: no values
 	late       func(path string) error                              // ends a stream after its values and before its sync
 	closes     bool                                                 // ends each stream after its sync
-	pause      time.Duration                                        // before the ends of closes
+	pause      time.Duration                                        // how long closes waits before it ends a stream
 	noSync     bool
 	encoded    []gpb.Encoding // encodings that the switch supports
 	subscribed []string       // all subscriptions, as "mode path"

@@ -12,8 +12,9 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// A switch that refuses everything, and takes a moment for it: the reason is seen while forms are
-// still tried. Once all forms were refused, each session tries one form only.
+// A switch takes some time to refuse each request. The state shows the reason while the session
+// still tries further forms of requests. After the switch has refused all forms, each session tries
+// one form only.
 func TestRefusesEverything(t *testing.T) {
 	f := newFake(t)
 	f.check = func(*gpb.SubscriptionList) (bool, error) {
@@ -41,8 +42,8 @@ func TestRefusesEverything(t *testing.T) {
 	}
 }
 
-// A switch that needs longer for an answer than the limit of a call, and refuses some paths: their
-// refusals are awaited, and the others are served.
+// A switch answers more slowly than the limit of a call, and refuses some paths. The session waits
+// for these refusals, and the switch serves the other paths.
 func TestSlowRefusals(t *testing.T) {
 	f := newFake(t)
 	f.answer = ports
@@ -62,7 +63,7 @@ func TestSlowRefusals(t *testing.T) {
 	f.mu.Lock()
 	n := len(f.subscribed)
 	f.mu.Unlock()
-	if n > 140 { // 70; over 220 if a refusal that comes late counts as consent
+	if n > 140 { // expected: 70; over 220 if a late refusal counts as accepted
 		t.Errorf("%d subscriptions", n)
 	}
 	if st := w.Status(); !strings.Contains(st.LastError, "no lldp") || w.leaves()[eth1+"/state/oper-status"] != "UP" {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Servers as public reports and sources of gNMI servers describe them.
+// Servers that behave as public bug reports and the sources of gNMI servers describe.
 
 package southbound
 
@@ -111,8 +111,8 @@ func TestForms(t *testing.T) {
 	}
 }
 
-// Junos announces JSON_IETF, and answers subscriptions with values in PROTO only. With other
-// software it may send values in JSON_IETF only.
+// Junos announces JSON_IETF, and answers subscriptions with values in PROTO only. After a change of
+// its software, it may send values in JSON_IETF only.
 func TestEncodingWithoutValues(t *testing.T) {
 	f := newFake(t)
 	f.answer, f.encoded = ports, []gpb.Encoding{gpb.Encoding_JSON_IETF}
@@ -203,7 +203,7 @@ func TestForeignOriginIsNamed(t *testing.T) {
 	}
 }
 
-// Keys and origins that a configured path has stay.
+// Form.Path keeps the keys and origins that a configured path has.
 func TestFormKeepsWhatIsGiven(t *testing.T) {
 	p := parsed("/interfaces/interface[name=e1]/state")
 	p.Origin = "openconfig-interfaces"
@@ -286,7 +286,7 @@ func anyMode(subscribed string) ([]*gpb.Notification, error) {
 	return ports("ON_CHANGE " + path)
 }
 
-// A refused path is tried again, and served when the switch has learned it.
+// A refused path is tried again, and served once the switch supports it.
 func TestRefusedPathIsTriedAgain(t *testing.T) {
 	f := limitedSwitch(t, 40, codes.Unimplemented, codes.ResourceExhausted, "/id")
 	w := watch(t, f.addr)

@@ -79,7 +79,8 @@ func TestSessionPublishesAndHasFacts(t *testing.T) {
 	})
 }
 
-// A device is reported when it has sent its values, at first and after it was lost.
+// OnSync is called when a device has sent its values in its first session, and in each session
+// after a lost one.
 func TestOnSync(t *testing.T) {
 	f := newFake(t)
 	f.answer = ports

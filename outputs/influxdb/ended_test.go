@@ -23,9 +23,9 @@ func rowsOf(names ...string) *table.Table {
 		Values: []table.Column{table.Uint64s("state/n", make([]uint64, len(names)))}}
 }
 
-// TestEnds: a row that a batch removes from the store gets a point that says so, once, not before
-// its last point; other rows do not. Rows of other collectors are theirs to end, except those that
-// this collector wrote and another one removes.
+// TestEnds: if a batch removes a row from the store, one point with ended=true follows the row's
+// last point. Rows that stay get none. A collector ends the rows that it wrote itself, even if
+// another collector removes them.
 func TestEnds(t *testing.T) {
 	type batch struct {
 		second          int
@@ -150,8 +150,8 @@ func TestLiveRowsAreBounded(t *testing.T) {
 	}
 }
 
-// TestRealEnds: the query of the documentation for the current rows returns those that exist, from
-// a real InfluxDB.
+// TestRealEnds: the documentation's query for the current rows returns exactly the rows that exist,
+// from a real InfluxDB.
 func TestRealEnds(t *testing.T) {
 	db := influxdbtest.Start(t, influxdbtest.Options{})
 	s := newStore(t)

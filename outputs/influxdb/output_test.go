@@ -244,7 +244,7 @@ func TestRefused(t *testing.T) {
 		t.Errorf("%+v", st)
 	}
 	for try := 1; try <= 2*sameFailures; try++ {
-		// until it is known whether lines are the reason, the batch is tried again soon
+		// while lines of the batch may be the reason, the batch is sent again soon
 		if p := <-o.pauses; (p == refusedPause) != (try >= sameFailures) || p > refusedPause {
 			t.Errorf("try %d: tried again after %v", try, p)
 		}
@@ -386,7 +386,7 @@ func TestPoisonedBatch(t *testing.T) {
 		rows   int
 		aside  int
 		reply  string
-		code   int // 0: 500; -1: the connection is closed; -2: one of both in turn
+		code   int // status of a refusal; 0 means 500, -1 closes the connection, -2 does both in turn
 	}{
 		{"one line", seven, 40, 1, internal, 0},
 		{"some lines", func(l string) bool { return strings.Contains(l, "packets=1") }, 20, 11, internal, 0},
@@ -451,8 +451,8 @@ func TestPoisonedBatch(t *testing.T) {
 	}
 }
 
-// TestExplicitSchema: a bucket that refuses measurements that it does not know keeps one bad line
-// from blocking those behind it, too.
+// TestExplicitSchema: a bucket refuses measurements that its schema does not have. One bad line
+// does not block later lines there, either.
 func TestExplicitSchema(t *testing.T) {
 	d := newDatabase(t)
 	d.set(func(lines []string, _ *http.Request) (int, map[string]string, string) {
@@ -473,7 +473,7 @@ func TestExplicitSchema(t *testing.T) {
 	}
 }
 
-// A line that fails now and then is not set aside.
+// A line that fails only now and then is not set aside.
 func TestFlakyServer(t *testing.T) {
 	d := newDatabase(t)
 	failures := map[string]int{}
@@ -493,8 +493,8 @@ func TestFlakyServer(t *testing.T) {
 	}
 }
 
-// TestPoisonInEveryBatch: a source whose points the database always refuses, in words that are not
-// known, delays the first batch only. The queue does not grow.
+// TestPoisonInEveryBatch: the database always refuses the points of one source, with an error text
+// that the output does not know. Only the first batch is delayed, and the queue does not grow.
 func TestPoisonInEveryBatch(t *testing.T) {
 	d := newDatabase(t)
 	var requests atomic.Int64
@@ -516,7 +516,8 @@ func TestPoisonInEveryBatch(t *testing.T) {
 		publish(t, s, epoch.Add(time.Duration(i)*time.Second), flows(40, 0))
 		o.drained(40 * (i + 1))
 	}
-	// The batch, a check, the other lines, the line, and a check.
+	// Requests of a batch: the whole batch, a check, the other lines, the refused line, and a
+	// check.
 	if n := requests.Load(); n != 19*5 {
 		t.Errorf("%d requests for 19 batches", n)
 	}
@@ -526,8 +527,8 @@ func TestPoisonInEveryBatch(t *testing.T) {
 	if n := len(o.pauses); n != sameFailures-1 {
 		t.Errorf("%d pauses; expected %d", n, sameFailures-1)
 	}
-	// A server that fails now is not mistaken for such points: besides the usual tries, it gets one
-	// check, and one more when the batch has failed often.
+	// A server that fails for a while is not mistaken for a server that refuses such points. It
+	// gets the usual attempts and one check, and another check when the batch has failed often.
 	requests.Store(0)
 	d.set(func([]string, *http.Request) (int, map[string]string, string) {
 		requests.Add(1)

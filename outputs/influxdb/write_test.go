@@ -300,8 +300,8 @@ func TestAnswerText(t *testing.T) {
 	}
 }
 
-// A batch is not taken apart while the server lacks memory, disk or time: it refuses some requests
-// and accepts others, whatever their lines are.
+// The output does not divide a batch while the server lacks memory, disk or time, because such a
+// server refuses some requests and accepts others, whatever their lines are.
 func TestOverloadIsNotOfLines(t *testing.T) {
 	for message, want := range map[string]bool{
 		"an internal error has occurred: panic":                           true,

@@ -57,7 +57,7 @@ func appendN(tb testing.TB, q *Queue, from, to uint64) {
 	}
 }
 
-// drain takes all records out, checks that each one is whole, and returns their numbers.
+// drain removes all records, checks that each record is intact, and returns their numbers.
 func drain(tb testing.TB, q *Queue) []uint64 {
 	tb.Helper()
 	var got []uint64
@@ -203,7 +203,7 @@ func TestDropWhileOut(t *testing.T) {
 }
 
 // A record that was dropped while it was outstanding counts as dropped after a restart, unless it
-// was delivered before: nothing else knows about it.
+// was delivered before the restart.
 func TestRestartWhileOut(t *testing.T) {
 	for _, delivered := range []bool{true, false} {
 		o := Options{Dir: t.TempDir(), MaxBytes: 1000, SegmentBytes: 300}
@@ -435,7 +435,8 @@ func TestStateFileDamaged(t *testing.T) {
 	wantRange(t, drain(t, open(t, o)), 0, 10)
 }
 
-// The counts of dropped items continue after a restart, in order or by a crash.
+// The counts of dropped items continue after a restart, after an orderly stop as well as after a
+// crash.
 func TestCountsSurviveRestart(t *testing.T) {
 	now := start.Add(300 * time.Second)
 	o := Options{Dir: t.TempDir(), MaxBytes: 4000, SegmentBytes: 600, MaxAge: 150 * time.Second,

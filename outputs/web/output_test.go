@@ -90,7 +90,7 @@ type fixture struct {
 	stop   func() // stops the output; called at the end of the test as well
 }
 
-// querier refuses every row, as a plugin does whose keys have a rule of their own.
+// querier refuses every row, like a plugin that has special rules for its keys.
 type querier struct{}
 
 func (querier) Query(_ context.Context, _, list string, keys map[string]string) (*store.View, error) {
@@ -527,7 +527,8 @@ func TestSlowBrowser(t *testing.T) {
 	testkit.Until(t, "the slow stream has ended", func() bool { return f.State().Clients.Streams == 1 })
 }
 
-// The files of the console load nothing from elsewhere, and a copy is confirmed by its tag.
+// The files of the console load nothing from elsewhere, and a browser's copy is confirmed by its
+// entity tag.
 func TestPages(t *testing.T) {
 	f := start(t, plain())
 	resp := f.request("GET", "/", "", "Accept-Encoding: identity")
@@ -661,7 +662,7 @@ func FuzzNotification(f *testing.F) {
 	})
 }
 
-// A flow key is accepted as people write it, and the field that is wrong is named.
+// The server accepts a flow key as people write it, and names the field that is wrong.
 func TestFlowKeys(t *testing.T) {
 	for text, want := range map[string]string{
 		"10.0.0.1":                            "map[dst:10.0.0.1 src:10.0.0.1]",

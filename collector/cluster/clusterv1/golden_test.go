@@ -36,9 +36,10 @@ func newMessage(d protoreflect.MessageDescriptor) protoreflect.Message {
 	return found.New()
 }
 
-// Every message of this version has the bytes that are in testdata, next to its text: a field that
-// is renamed does not fit the text, and one with another number or type not the bytes. A changed
-// message needs another Version. The test writes the files of a message that has none, and fails.
+// Every message of this version is encoded as the bytes in testdata, and printed as the text next
+// to them. The text shows a renamed field, and the bytes show a field with another number or type.
+// A message may change only with a new Version. For a message without files, the test writes them
+// and fails.
 func TestGolden(t *testing.T) {
 	for _, d := range messages() {
 		name := filepath.Join("testdata", string(d.Name()))

@@ -13,8 +13,8 @@ import (
 	"github.com/netsketch/netsketch/plugins/sdk"
 )
 
-// Messages that do not fit into JetStream are counted and named, and everything else goes on.
-// Messages that fit again are stored.
+// Messages that do not fit into JetStream are counted and named, and everything else continues.
+// Later messages that fit are stored.
 func TestFullStreams(t *testing.T) {
 	small := func(c *Config) { c.MaxResults = 300_000 }
 	server := bustest.Server(t)

@@ -20,7 +20,7 @@ import (
 )
 
 // A part that is larger than its limit is refused by its home, with the reason in both logs, and
-// the epoch lacks its sources. The next one is accepted.
+// the epoch lacks its sources. The next part is accepted.
 func TestPartOverTheLimit(t *testing.T) {
 	server := bustest.Server(t)
 	a, b := start(t, server, "a"), start(t, server, "b", func(c *Config) { c.MaxPart = 4 << 20 })
@@ -52,8 +52,8 @@ func TestPartOverTheLimit(t *testing.T) {
 	}
 }
 
-// A part that is larger than the limit of its sender is not sent: that is counted and names the
-// largest source. The next one is.
+// A part that is larger than its sender's limit is not sent; the log counts this and names the
+// largest source. The next part is sent.
 func TestPartOverTheLimitOfItsSender(t *testing.T) {
 	server := bustest.Server(t)
 	a, b := start(t, server, "a", func(c *Config) { c.MaxPart = 4 << 20 }), start(t, server, "b")
@@ -74,8 +74,8 @@ func TestPartOverTheLimitOfItsSender(t *testing.T) {
 	testkit.Until(t, "acknowledgement", func() bool { return a.Stats().PartsSent == 1 })
 }
 
-// A member that sends slowly makes the epoch partial: what it sends after the delivery is counted
-// as late, and not used. Its reports of hosts come with the next epoch.
+// A member sends slowly, so the epoch is partial. Its data that arrives after the delivery is
+// counted as late and not used, but its reports of hosts are delivered with the next epoch.
 func TestSlowSender(t *testing.T) {
 	b := start(t, bustest.Server(t), "b")
 	slow := measured(1)
@@ -103,7 +103,7 @@ func TestSlowSender(t *testing.T) {
 		}
 	}
 	over, cancel := context.WithCancel(t.Context())
-	cancel() // the deadline
+	cancel() // ends the epoch, as the deadline would
 	for name, host := range map[string]bool{deviceA: false, hostA: true} {
 		if _, err := b.collect(over, name, host, 1); !errors.Is(err, epoch.ErrLate) {
 			t.Errorf("%s, before the part is complete: %v", name, err)
@@ -127,8 +127,8 @@ func TestSlowSender(t *testing.T) {
 	}
 }
 
-// A home that does not answer delays parts, of which two wait: further ones are dropped, counted
-// and named. When it answers, those that wait are sent.
+// A home does not answer. Two epochs wait to be sent, and further ones are dropped, counted and
+// named. When the home answers again, the waiting epochs are sent.
 func TestSlowHome(t *testing.T) {
 	server := bustest.Server(t)
 	a := start(t, server, "a")

@@ -13,7 +13,7 @@ import (
 	"github.com/netsketch/netsketch/internal/config"
 )
 
-// silentEntries is a store of entries that does not answer. It keeps how long a call may wait.
+// silentEntries is a store of entries that does not answer. It records how long each call may wait.
 type silentEntries struct {
 	intent.Cluster
 	waits []time.Duration
@@ -40,8 +40,8 @@ type readyDevice struct {
 func (d readyDevice) Name() string                      { return d.name }
 func (d readyDevice) Ready() (banks.Incarnation, error) { return banks.Incarnation{}, nil }
 
-// The entries of all devices together have a quarter of an epoch, so that devices are handed over
-// although the store does not answer.
+// Sharing the entries of all devices may take a quarter of an epoch in total, so that devices are
+// handed over even if the store does not answer.
 func TestTimeToShareEntries(t *testing.T) {
 	cfg, shared := &config.Config{}, &silentEntries{}
 	cfg.Epoch.Interval = time.Second

@@ -23,7 +23,7 @@ func TestBid(t *testing.T) {
 	for _, c := range []struct {
 		name           string
 		highest        ElectionID
-		outbids, above ElectionID // the bids against a primary and without one; zero: none
+		outbids, above ElectionID // the bids when the switch has a primary, and when it has none; zero means no bid
 	}{
 		{"no controller before", none, none, id(own, 1)},
 		{"an older collector", id(older, 1), id(own, 1), id(own, 1)},

@@ -17,8 +17,8 @@ import (
 // A switch obeys the highest election id, as P4Runtime has it. Messages between members are lost
 // while one of them is cut off. A member's lease is renewed with each view and each epoch.
 
-// Who owns a switch does not depend on other switches: runs with two switches check it. The longest
-// of them, with a cut, a kill and a late view, is left out without -full.
+// The owner of a switch does not depend on other switches; runs with two switches check this. The
+// longest of them, with a cut, a kill and a late view, runs only with -full.
 var full = flag.Bool("full", false, "run the longest model check, too")
 
 const members = 3
@@ -38,10 +38,10 @@ func indexOf(name string) int8 { return int8(slices.Index(names, name)) }
 // preference is the order in which rendezvous hashing prefers members, for each switch.
 var preference = [][members]int8{{0, 1, 2}, {1, 2, 0}}
 
-// faults are how often something may happen in a run.
+// faults are the numbers of faults of each kind that may still happen in a run.
 type faults struct{ cuts, kills, starts, lates, losses uint8 }
 
-// process is a member without its devices.
+// process is the state of a member, apart from its devices.
 type process struct {
 	alive, cut, leased bool
 	view               uint8 // the present members of its newest view, as a set
@@ -54,7 +54,7 @@ type link struct {
 	fence, bid   uint8 // fence of its lease when the session was opened; fence of its newest bid
 }
 
-// seat is a member's Device.
+// seat is the relation of one member to one switch.
 type seat struct {
 	state        State
 	holder, next int8
@@ -77,7 +77,7 @@ type network struct {
 	highest uint8 // the highest fence that was bid
 	last    int8  // the newest primary
 	shared  bool  // two members were primaries with one election id
-	hasty   bool  // a member outbids one that could have handed the switch over
+	hasty   bool  // a member has outbid another one that could have handed the switch over
 }
 
 // world is a state of the model.
@@ -88,7 +88,7 @@ type world struct {
 	switches [2]network
 }
 
-// kind is a kind of step: a fault may happen or not, everything else happens at last.
+// kind is a kind of step. A fault may never happen; any other step happens eventually.
 type kind uint8
 
 const (
@@ -200,7 +200,7 @@ func (w world) canonical() world {
 	return w
 }
 
-// follow does what package network does with a decision.
+// follow carries out a decision as package network does.
 func (w *world) follow(m, s int, d Device, do Action) {
 	n := &w.switches[s]
 	n.seats[m] = seat{d.State, indexOf(d.Holder), indexOf(d.Next), uint8(d.Epochs), d.Stale}
@@ -386,7 +386,7 @@ func (w world) deviceSteps(m, s int, add adder) {
 	}
 }
 
-// acts reports whether a member writes to a switch.
+// acts reports whether a member writes entries to a switch.
 func (w *world) acts(m, s int) bool {
 	n := &w.switches[s]
 	return n.primary == int8(m) && !n.device(m).Foreign()
@@ -414,7 +414,8 @@ func (w *world) wrong(switches int) string {
 	return ""
 }
 
-// informed reports whether all members have the newest view. They have it until the next fault.
+// informed reports whether all members have the newest view, which then stays the newest until the
+// next fault.
 func (w *world) informed() bool {
 	for _, p := range w.members {
 		if p.alive && (p.cut == p.leased || !p.cut && p.view != w.present()) {
@@ -424,7 +425,7 @@ func (w *world) informed() bool {
 	return true
 }
 
-// waits returns who waits for good in a world in which nothing happens any more.
+// waits names the members that wait forever, in a world in which nothing happens any more.
 func (w *world) waits(switches int) string {
 	present := w.present()
 	for s := range switches {
@@ -513,9 +514,10 @@ func (x *search) run(start world) {
 	}
 }
 
-// circle fails if members can go on without an end, outbidding each other or handing a device back
-// and forth: without the end of an epoch, or with all that happens when all have the newest view.
-// Members whose views differ may outbid each other, but only after some epochs.
+// circle fails if members can outbid each other, or hand a device back and forth, without an end.
+// It checks cycles of steps without the end of an epoch, and cycles of all steps when all members
+// have the newest view. Members whose views differ may outbid each other, but only after some
+// epochs.
 func (x *search) circle(informed bool) {
 	const open, done = 1, 2
 	next := func(i int32) []int32 {
@@ -561,8 +563,9 @@ func (x *search) circle(informed bool) {
 	}
 }
 
-// start returns a world without views. With settled, it is the world in which each switch has its
-// owner, and nothing happens any more. With absent, the first member is not there.
+// start returns the first world of a run, in which no member has a view. If settled is set, each
+// switch has its owner instead, and no message is on its way. If absent is set, the first member is
+// absent.
 func start(left faults, settled, absent bool, switches int) world {
 	w := world{}
 	for m := range members {
@@ -584,9 +587,9 @@ func start(left faults, settled, absent bool, switches int) world {
 	return w
 }
 
-// In all orders of what can happen, no two members are primaries with one election id, no member
-// outbids one that could hand the switch over, nobody waits for good, and no members outbid each
-// other without an end.
+// In all possible orders of steps, no two members are primaries with one election id, no member
+// outbids another one that could hand the switch over, no member waits forever, and members do not
+// outbid each other without an end.
 func TestModel(t *testing.T) {
 	was := patience
 	t.Cleanup(func() { patience = was })
@@ -594,8 +597,8 @@ func TestModel(t *testing.T) {
 	for _, c := range []struct {
 		name     string
 		switches int
-		settled  bool // starts when each switch has its owner; otherwise without views
-		absent   bool // c1 is not there at the start
+		settled  bool // starts when each switch has its owner; otherwise no member has a view
+		absent   bool // c1 is absent at the start
 		left     faults
 	}{
 		{"start", 1, false, false, faults{cuts: 1, losses: 1}},

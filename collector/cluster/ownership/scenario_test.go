@@ -12,7 +12,7 @@ import (
 )
 
 // Scenarios are files of testdata. Each line is an event at one device of member c1, and then its
-// state and the actions. A line # is a comment. The events:
+// state and the actions. A line that begins with # is a comment. The events:
 //
 //	view owner=c1 before=c2 present=c1,c2 [unleased] [measured]
 //	session primary|backup|deposed        as seen with the newest view
@@ -45,12 +45,13 @@ func TestScenarios(t *testing.T) {
 	}
 }
 
-// words are the words of an event: its values by name, "" for those without one.
+// words are the words of an event: values by name, with the value "" for a word without a value.
 type words map[string]string
 
 func (w words) has(name string) bool { _, ok := w[name]; return ok }
 
-// replay runs the events of a scenario and returns it with what happens.
+// replay runs the events of a scenario. It returns the scenario with the resulting state and
+// actions after each event.
 func replay(t *testing.T, scenario string) string {
 	var b strings.Builder
 	d, v := Device{}, View{Self: "c1"}

@@ -25,7 +25,7 @@ import (
 	"github.com/netsketch/netsketch/p4/p4rt/p4values"
 )
 
-// The entries of a device go to its next owner, and the owner before cannot replace them any more.
+// The next owner of a device receives its entries, and the former owner can no longer replace them.
 func TestEntries(t *testing.T) {
 	server := bustest.Server(t)
 	a, b := start(t, server, "c1", members), start(t, server, "c2", members)
@@ -89,7 +89,7 @@ func TestEntries(t *testing.T) {
 }
 
 // Entries that cannot be read, or are of another version, are counted, and logged once with their
-// key. They are never taken for none, and stay as they are.
+// key. They are not treated as missing, and nothing overwrites them.
 func TestEntriesThatCannotBeRead(t *testing.T) {
 	a := start(t, bustest.Server(t), "c1", members)
 	log := &testkit.Log{}
@@ -142,7 +142,7 @@ func TestEntriesThatCannotBeRead(t *testing.T) {
 	}
 }
 
-// All that an entry and an outcome have goes to the next owner.
+// The next owner receives each field of an entry and of an outcome.
 func TestEntryForm(t *testing.T) {
 	e := p4rt.Entry{Table: "t", Priority: 1, Default: true, Action: "a",
 		Params: []p4rt.Param{{Name: "p", Value: []byte{1}}},
@@ -162,8 +162,8 @@ func TestEntryForm(t *testing.T) {
 	}
 }
 
-// Entries that do not fit one message are divided. Those in use stay until others replace them,
-// also while an owner that is deposed writes; then they are deleted.
+// Entries that do not fit one message are divided. Chunks in use stay until others replace them,
+// even while a deposed owner writes; then they are deleted.
 func TestLargeEntries(t *testing.T) {
 	server := bustest.Server(t)
 	a, b := start(t, server, "c1", members), start(t, server, "c2", members)
@@ -221,8 +221,8 @@ func TestLargeEntries(t *testing.T) {
 	}
 }
 
-// Servers that cannot write to their disks do not answer: a call ends with its context, which is
-// counted and named, and works when they answer again.
+// Servers that cannot write to their disks do not answer. A call then ends with its context, and
+// the failure is counted and named. Calls succeed when the servers answer again.
 func TestEntriesWithoutAnAnswer(t *testing.T) {
 	a := start(t, bustest.Server(t), "c1", members)
 	log := &testkit.Log{}
@@ -253,7 +253,8 @@ func TestEntriesWithoutAnAnswer(t *testing.T) {
 	}
 }
 
-// Owners that take a device at the same time: one of them is the last, and only that one stores.
+// Several owners take a device at the same time. The last one can store entries, and the others
+// cannot.
 func TestEntriesOfTwoOwners(t *testing.T) {
 	server := bustest.Server(t)
 	sides := []*side{start(t, server, "c1", members), start(t, server, "c2", members)}

@@ -109,8 +109,8 @@ func shared(number uint64, bytes int) intent.SharedPlan {
 			Params: []sdk.ActionParam{{Name: "value", Value: value}}}}}}}
 }
 
-// The plans of a member that are not concluded reach members that are there and those that join
-// later, however large, and no others.
+// The plans of a member that are not concluded reach the other members: those that are present and
+// those that join later, whatever the size of the plans. Concluded plans reach no member.
 func TestPlans(t *testing.T) {
 	server := bustest.Server(t)
 	maker, there := start(t, server, "c1", members), start(t, server, "c2", members)
@@ -215,7 +215,7 @@ func TestSettings(t *testing.T) {
 			t.Errorf("the home takes its own settings: %q", s.settings)
 		}
 	})
-	// Settings of many hosts share their end in what is stored, and again in memory.
+	// Settings of many hosts share their tail in the stored form, and again in memory.
 	end := bytes.Repeat([]byte("10.0.0.1 "), 15_000)
 	plan := sdk.Plan{ID: 3}
 	for i := range 10_000 {
@@ -244,8 +244,8 @@ func TestSettings(t *testing.T) {
 	}
 }
 
-// An outcome reaches the home of the plugin: again if the home takes it later, and wherever the
-// plugin moves meanwhile.
+// An outcome reaches the home of the plugin. It is sent again until the home accepts it, and
+// follows a plugin that moves meanwhile.
 func TestOutcomes(t *testing.T) {
 	server := bustest.Server(t)
 	home, owner := start(t, server, "c1", members), start(t, server, "c2", members)

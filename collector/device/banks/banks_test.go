@@ -33,7 +33,7 @@ type fake struct {
 	flipErr error
 	readErr error
 	errs    int   // number of reads that fail with readErr; 0 means all
-	inexact error // error of the next reading, whose packets are in the reading after it
+	inexact error // error of the next reading; its packets are in the reading after that
 	flips   int
 	reads   int
 	// hold, if set, makes Read wait until it is closed.
@@ -296,7 +296,7 @@ func TestDeviceDownMakesEpochsPartialThenLostThenRejoins(t *testing.T) {
 	b.g.Check("s1")
 	b.g.Check("s2")
 	b.join()
-	// Both switches joined at the start of the epoch, s2 with a bank that was not clean.
+	// Both switches joined when the epoch began, s2 with a bank that was not clean.
 	b.expect(b.step(5), "5 PARTIAL s1=5 s2=joining")
 	b.expect(b.step(6), "6 COMPLETE s1=6 s2=6")
 	if n := strings.Count(b.log.String(), "missing from the epoch"); n != 2 {
@@ -402,7 +402,7 @@ func TestSkippedBoundaries(t *testing.T) {
 	b.expect(b.step(1), "3 LOST s1=merged")
 	b.expect(b.step(1), "4 COMPLETE s1=1")
 	b.inStep()
-	// If the next epoch uses the bank that is in use, it is lost, too, because banks follow the
+	// An epoch that would use the bank already in use is lost, too, because banks follow the
 	// epochs' numbers.
 	b.end = b.end.Add(time.Second)
 	b.expect(b.step(1), "6 LOST s1=merged")

@@ -14,9 +14,9 @@ import (
 	"github.com/netsketch/netsketch/collector/epoch"
 )
 
-// A switch that two collectors hand over to each other in each epoch is measured in all epochs,
-// and each packet counts once. If it is handed over too late, was restarted or has an unread bank,
-// epochs are lost, but none is wrong.
+// A switch that two collectors hand over to each other in each epoch is measured in all epochs, and
+// each packet counts once. If it is handed over too late, was restarted or has an unread bank,
+// epochs are lost, but no epoch has a wrong count.
 func TestHandover(t *testing.T) {
 	type life = func(banks.Incarnation, error)
 	newFakeOf := map[string]func() (sw banks.Switch, send func(number uint64, n int), is life){
@@ -37,7 +37,7 @@ func TestHandover(t *testing.T) {
 			p.both[0].add(sw)
 			p.both[0].join(t)
 			p.open()
-			is(banks.Incarnation{ID: 1}, nil) // later sessions do not push the pipeline
+			is(banks.Incarnation{ID: 1}, nil) // sessions after the first do not push the pipeline
 			owner := 0
 			measured := uint64(0)
 			for number := uint64(1); number <= 12; number++ {
@@ -49,7 +49,7 @@ func TestHandover(t *testing.T) {
 						t.Errorf("epoch %d: %s", number, got)
 					}
 					measured++
-				case number <= 7: // all handovers so far are in time
+				case number <= 7: // the handovers up to this epoch are in time
 					t.Errorf("epoch %d: %s", number, got)
 				}
 				from, to := p.both[owner], p.both[1-owner]
@@ -116,7 +116,7 @@ func TestHandoverOfUnreadBank(t *testing.T) {
 	}
 }
 
-// over returns the handover after it was encoded and decoded.
+// over encodes and decodes a handover, as on its way to another collector.
 func over(t *testing.T, h *banks.Handover) *banks.Handover {
 	t.Helper()
 	data, err := json.Marshal(h)
@@ -159,7 +159,8 @@ func (p *collectors) open() {
 	}
 }
 
-// close ends the epoch at both collectors and returns one collector's epoch, without its number.
+// close ends the epoch at both collectors, and returns the epoch of the collector with index of,
+// without its number.
 func (p *collectors) close(of int) string {
 	p.t.Helper()
 	p.end = p.end.Add(time.Second)

@@ -39,7 +39,7 @@ func (b *bench) hangFlips(fakes ...*fake) hung {
 	return h
 }
 
-// over lets new flips and read-outs pass. Calls in progress still block.
+// over makes new flips and read-outs pass. Calls in progress still block.
 func (h hung) over() {
 	for _, f := range h.fakes {
 		f.set(func(f *fake) { f.hold, f.holdFlip = nil, nil })

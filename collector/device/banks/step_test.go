@@ -279,8 +279,8 @@ func TestInexactEpochsHaveWarnings(t *testing.T) {
 }
 
 // While a switch is dead, epochs have no warning about it: its links are down, so it sends no
-// packets. A switch whose session is away has one for each epoch, and so has one whose links went
-// down within the epoch.
+// packets. If only its session is away, or its links went down within the epoch, each epoch has a
+// warning.
 func TestDeadSwitchesAreNotOutOfStep(t *testing.T) {
 	b := newMesh(t, "s1", "s2", "s3")
 	b.step(1)

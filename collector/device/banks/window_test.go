@@ -18,7 +18,7 @@ import (
 )
 
 // slotted is a switch whose packets select the bank. The first cell of a bank counts its packets,
-// and the other cells count packets that were not counted.
+// and the other cells count packets of epochs outside of the window.
 type slotted struct {
 	name string
 
@@ -30,10 +30,10 @@ type slotted struct {
 	readErr     error
 	errs        int // number of reads that fail with readErr; 0 means all
 	setErr      error
-	inexact     error // error of the next reading, whose packets are in the reading after it
+	inexact     error // error of the next reading; its packets are in the reading after that
 }
 
-const uncounted = 8 // epochs per bank
+const uncounted = 8 // number of epochs with a cell of their own, in each bank
 
 func newSlotted(name string) *slotted {
 	return &slotted{name: name, life: banks.Incarnation{ID: 1, Clean: true}}
@@ -225,7 +225,7 @@ func TestWindowJoinsWithStaleBanks(t *testing.T) {
 	b.expect(b.close(), "10 COMPLETE s1=2")
 }
 
-// A bank that was not read completely is cleared before it counts again.
+// A bank that was not read completely is cleared before packets count in it again.
 func TestWindowAfterFailedReadOut(t *testing.T) {
 	b := newWindowBench(t, newSlotted("s1")).open()
 	count := func(n uint64) { b.sw.packet(n, int(n)) }
@@ -288,9 +288,9 @@ func TestWindowSkippedBoundaries(t *testing.T) {
 	b.expect(b.close(), "16 COMPLETE s1=1")
 }
 
-// TestWindowIsExactOrSaysSo lets packets of random epochs pass while the collector, the session
-// and the read-out fail at random. An epoch delivered without a warning, and without a later one,
-// has counted exactly its packets.
+// TestWindowIsExactOrSaysSo lets packets of random epochs pass while the collector, the session and
+// the read-out fail at random. An epoch without a warning and without a late warning has counted
+// exactly its packets.
 func TestWindowIsExactOrSaysSo(t *testing.T) {
 	exact := 0
 	for seed := range uint64(6) {

@@ -85,7 +85,7 @@ func TestOpenConfigClient(t *testing.T) {
 			}[typ]
 			mu.Lock()
 			defer mu.Unlock()
-			for i := range got { // the library prints JSON in its own form
+			for i := range got { // compares the values, because the library formats JSON differently
 				got[i] = strings.NewReplacer("{Deprecated TypedValue_JsonVal ", "", "}", "").Replace(got[i])
 			}
 			for i := range want {
@@ -98,7 +98,8 @@ func TestOpenConfigClient(t *testing.T) {
 	}
 }
 
-// TestYgnmi reads rows as the generated structs, which validates them against the schema.
+// TestYgnmi reads rows into the generated structs with ygnmi, which validates them against the
+// schema.
 func TestYgnmi(t *testing.T) {
 	f := newFixture(t)
 	f.publish(hitters(t, "s1 10.0.0.1 7", "s2 10.0.0.2 8"), summary(t, "s1", 3, 1000, 2.5))

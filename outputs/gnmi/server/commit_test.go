@@ -55,7 +55,7 @@ func configured(t *testing.T) (api gpb.GNMIClient, mtu func() uint64) {
 }
 
 // A Set with the extension commit is kept when it is confirmed, and taken back when it is cancelled
-// or when its time is over. There is one at a time, and no other Set meanwhile.
+// or when its time is over. While such a Set is pending, any other Set is refused.
 func TestCommit(t *testing.T) {
 	api, mtu := configured(t)
 	set := func(want codes.Code, ext []*extpb.Extension, value string) {

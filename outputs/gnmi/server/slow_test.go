@@ -142,8 +142,8 @@ func TestSlowSubscribersOfAListThatTurnsOver(t *testing.T) {
 }
 
 // held returns a function that measures the memory that subscribers of packets occupy. It first
-// waits until the store has evaluated the published rows for them, so that neither queued work nor
-// garbage counts, however slow the machine is.
+// waits until the store has evaluated the published rows for them, and collects garbage, so that
+// neither queued work nor garbage counts on a slow machine.
 func held(t *testing.T, f *fixture) func() int64 {
 	t.Helper()
 	sub, err := f.store.Subscribe(store.SubscribeOptions{Queries: []store.Query{store.ParseQuery("", packets)},
@@ -227,14 +227,14 @@ func TestCancelledAtAnyMoment(t *testing.T) {
 				}
 				ctx, cancel := context.WithTimeout(context.Background(), time.Duration(rng.IntN(30))*time.Millisecond)
 				stream, err := api.Subscribe(ctx)
-				if err != nil { // the stream's time was up before it began
+				if err != nil { // the context ended before the stream began
 					cancel()
 					continue
 				}
 				reads := rng.IntN(20)
 				if stream.Send(req) == nil {
 					if mode == gpb.SubscriptionList_POLL {
-						// The stream ends soon, whatever the server does.
+						// Errors are ignored: the stream ends soon in any case.
 						_ = stream.Send(&gpb.SubscribeRequest{Request: &gpb.SubscribeRequest_Poll{Poll: &gpb.Poll{}}})
 						reads = rng.IntN(2)
 					}
