@@ -36,7 +36,7 @@ type fake struct {
 	config     map[string]string // leaves by path
 	interfaces []string
 	commits    bool  // commit-confirmed is served
-	extensions error // error of every Set with an extension; nil: extensions are accepted
+	extensions error // error of every Set with an extension; nil if extensions are accepted
 	commit     string
 	saved      map[string]string // before the pending commit
 	dead       map[string]bool   // state leaves that do not follow

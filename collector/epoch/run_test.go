@@ -20,7 +20,7 @@ type settable struct {
 
 	mu      sync.Mutex
 	mono    time.Duration
-	sleeps  func(mono, d time.Duration) time.Duration // how long a sleep of d lasts; nil: d
+	sleeps  func(mono, d time.Duration) time.Duration // how long a sleep of d lasts; if nil, it lasts d
 	longest time.Duration                             // timeout
 }
 

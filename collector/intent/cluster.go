@@ -33,7 +33,7 @@ type SharedPlan struct {
 // shared is the part of a plan that concerns the other members. Component.mu guards it.
 type shared struct {
 	maker   string             // the member that made the plan; "" for this one
-	number  uint64             // 0: no other member has the plan
+	number  uint64             // SharedPlan.Number; 0 if no other member has the plan
 	undo    bool               // the plan is withdrawn
 	over    bool               // the plan is concluded
 	open    map[string]bool    // devices whose outcome is missing

@@ -99,7 +99,7 @@ type Component struct {
 	work   sync.WaitGroup
 
 	cfg       *config.Config            // the configuration of New: the schedule of epochs is fixed
-	ownership atomic.Pointer[Ownership] // nil: this collector owns all devices
+	ownership atomic.Pointer[Ownership] // nil if this collector owns all devices
 
 	mu       sync.Mutex
 	topology *topology.Topology

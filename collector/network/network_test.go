@@ -34,7 +34,7 @@ type fakeDevice struct {
 	// suspended is set between Suspend and Resume.
 	suspended bool
 	epochs    int
-	session   atomic.Pointer[p4rt.Status] // nil: a backup
+	session   atomic.Pointer[p4rt.Status] // state of the session; nil for a backup session
 	closing   func()                      // called by Close
 }
 

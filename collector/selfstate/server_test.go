@@ -302,7 +302,7 @@ func TestMetricNames(t *testing.T) {
 	st := store.New(store.Options{Schema: r})
 	var lists []string
 	for _, l := range r.Current().Lists() {
-		own := strings.HasPrefix(l.Path, "/netsketch-collector:") // /metrics has the same metrics
+		own := strings.HasPrefix(l.Path, "/netsketch-collector:") // these leaves are in /metrics, with the same metrics
 		if l.Nested || !own && (len(l.Keys) == 0 || l.Node.Config) {
 			continue
 		}

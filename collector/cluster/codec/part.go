@@ -27,7 +27,7 @@ type Part struct {
 	Sources []Source
 	// Flips are the earliest and the latest flip of the collector's switches; nil if none was flipped.
 	Flips *epoch.Flips
-	// Warnings are the accuracy warnings that concern all its sources.
+	// Warnings are the accuracy warnings that concern all sources of the collector.
 	Warnings []string
 	// Late are late reports of the collector's hosts on earlier epochs.
 	Late []sdk.LateReport

@@ -124,7 +124,7 @@ func start(t *testing.T, server, name string, change ...func(*Config)) *member {
 	return m
 }
 
-// measured is an epoch of a.
+// measured returns an epoch with measurements of member a.
 func measured(number uint64) *epoch.Epoch {
 	objects := []sdk.Cells{sdk.CellsOf("r1", []uint32{uint32(number)}), sdk.CellsOf("r2", []uint32{9})}
 	end := t0.Add(time.Duration(number) * time.Second)

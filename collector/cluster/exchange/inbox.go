@@ -52,7 +52,7 @@ type slot struct {
 
 func (in *inbox) init() { in.epochs, in.fences = map[uint64]*arrived{}, map[string]uint64{} }
 
-// at returns an epoch; it makes it if need be. in.mu is held.
+// at returns an epoch, and creates the epoch if the inbox does not have it. in.mu is held.
 func (in *inbox) at(number uint64) *arrived {
 	e := in.epochs[number]
 	if e == nil {

@@ -119,7 +119,7 @@ func (c *Component) stored(ctx context.Context, bucket jetstream.ObjectStore, in
 	return found, nil
 }
 
-// objects opens the object store of states. It makes it if need be.
+// objects opens the object store of states, and creates the store if it does not exist.
 func (c *Component) objects(ctx context.Context) (jetstream.ObjectStore, error) {
 	c.states.open.Lock()
 	defer c.states.open.Unlock()

@@ -18,8 +18,8 @@ import (
 
 // known is the newest known version of the entries of a device.
 type known struct {
-	revision uint64           // 0: the bucket has no entry for the device
-	split    *clusterv1.Split // nil: the entries are one message
+	revision uint64           // revision of the entry; 0 if the bucket has none for the device
+	split    *clusterv1.Split // where the chunks are; nil if the entries are one message
 }
 
 // token makes a part of a key of a name, which may have characters that a key may not.

@@ -55,7 +55,7 @@ type Dependencies struct {
 	View   func() cluster.View
 	// Incarnation identifies this start of the collector.
 	Incarnation string
-	// Epoch returns the number of the open epoch; nil: plugins do not move at epochs.
+	// Epoch returns the number of the open epoch. Without Epoch, plugins do not move at epochs.
 	Epoch func() uint64
 	// Follow takes the plans of another member; see intent.Component.Follow.
 	Follow func(ctx context.Context, member string, plans []intent.SharedPlan)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package natsserver runs a NATS server in this process. Only programs that may run one import it:
-// it is large.
+// Package natsserver runs a NATS server in this process. A program that never runs a NATS server
+// should not import this package, because it is large.
 package natsserver
 
 import (
