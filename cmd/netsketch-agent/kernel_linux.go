@@ -18,7 +18,7 @@ import (
 	univmonwire "github.com/netsketch/netsketch/hostagent/univmon/wire"
 )
 
-// kernels are the data paths in the kernel by role.
+// kernels maps each role to its data path in the kernel.
 var kernels = map[string]*command.Kernel{
 	univmonwire.Role:       {Open: open(univmon.Open), Check: univmon.Check},
 	lightguardianwire.Role: {Open: open(lightguardian.Open), Check: lightguardian.Check, Strip: lightguardian.Strip},
@@ -30,7 +30,7 @@ var kernels = map[string]*command.Kernel{
 	},
 }
 
-// open returns a function of a role with the type of all roles.
+// open converts the function that opens a role's data path to the type that all roles share.
 func open[P agent.DataPath](f func(kernel.Config) (P, error)) func(kernel.Config) (agent.DataPath, error) {
 	return func(c kernel.Config) (agent.DataPath, error) {
 		p, err := f(c)

@@ -29,7 +29,7 @@ var version = "unknown"
 func main() { command.Main(version, roles()...) }
 
 // roles are the roles of this program. Arriving packets pass the last role first, because OmniMon's
-// header precedes the others.
+// header precedes the headers of the other roles.
 func roles() []command.Role {
 	all := []command.Role{
 		{Name: univmonwire.Role, New: func(c *epoch.Clock) role.Role { return univmon.New(c) }},
@@ -49,7 +49,7 @@ var started = time.Now()
 // monotonic is the time since the start of the program.
 func monotonic() time.Duration { return time.Since(started) }
 
-// answerLocally is LightGuardian's local analysis mode.
+// answerLocally runs LightGuardian's local analysis mode.
 func answerLocally(ctx context.Context, l command.Local) error {
 	path, ok := l.Path.(local.Path)
 	if !ok {

@@ -100,7 +100,7 @@ func configCommand() *cobra.Command {
 // configCheck checks a configuration file.
 type configCheck struct {
 	fileOnly, dial bool
-	plugins        string // directory of plugins of scenarios
+	plugins        string // directory of the plugins that scenarios use
 }
 
 // run returns a summary of a valid file, or all of its problems. It prints warnings to warn.

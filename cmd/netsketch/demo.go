@@ -27,7 +27,7 @@ import (
 
 type demoFlags struct {
 	scenario, trace, iface, listen, web, http, plugins, log string
-	rows, truth, charts                                     string // where a sweep writes
+	rows, truth, charts                                     string // files and directories that a sweep writes
 	epochs, seeds                                           int
 	sweep                                                   []string
 	json, virtual, wall                                     bool
@@ -237,7 +237,7 @@ func runDemo(cmd *cobra.Command, f *demoFlags) (began bool, err error) {
 	}
 	o := scenario.Options{PluginDir: f.plugins, Listen: f.listen, Web: f.web, HTTP: f.http, Virtual: !f.wall,
 		Paced: !f.wall && !f.virtual, BMv2: f.bmv2, Logger: logger, Version: version}
-	if f.virtual && f.influx.url != "" { // a dashboard shows the newest points
+	if f.virtual && f.influx.url != "" { // the run ends at the present, as dashboards show the newest points
 		o.Start = time.Now().Truncate(s.Epoch).Add(-virtualSpan(s))
 	}
 	if f.truth != "" {
@@ -288,8 +288,8 @@ func runDemo(cmd *cobra.Command, f *demoFlags) (began bool, err error) {
 	return true, err
 }
 
-// stays reports whether the demo ends with Ctrl-C only: somebody follows it, on a terminal or over
-// the network.
+// stays reports whether the demo runs until Ctrl-C, because somebody watches it: on a terminal or
+// over the network.
 func (f *demoFlags) stays(out io.Writer) bool {
 	return f.epochs == 0 && !f.json && (isTerminal(out) || f.http != "" || f.influx.url != "")
 }
@@ -324,7 +324,7 @@ func (f *demoFlags) load(changes ...scenario.Change) (*scenario.Scenario, error)
 	}
 	if f.trace != "" {
 		s.UseTrace(f.trace)
-		if f.scenario == "" { // length and bounds of accuracy belong to the built-in traffic
+		if f.scenario == "" { // the number of epochs and the accuracy bounds fit only the built-in traffic
 			s.Epochs = 0
 			s.Expect = slices.DeleteFunc(s.Expect, func(b scenario.Bound) bool { return b.AtMost == nil || *b.AtMost > 0 })
 		}
@@ -341,7 +341,7 @@ func (f *demoFlags) load(changes ...scenario.Change) (*scenario.Scenario, error)
 	return s, err
 }
 
-// outputs returns the outputs of flags.
+// outputs returns the configuration of the outputs that the flags name.
 func (f *demoFlags) outputs() ([]config.Output, error) {
 	if f.influx.url == "" {
 		return nil, nil
@@ -350,7 +350,7 @@ func (f *demoFlags) outputs() ([]config.Output, error) {
 	return []config.Output{{Type: "influxdb", Settings: section}}, err
 }
 
-// section writes the flags as the output's configuration.
+// section returns the flags as the configuration of an InfluxDB output.
 func (f influxFlags) section() (settings.Section, error) {
 	text, err := json.Marshal(map[string]any{"url": f.url, "token": f.token, "org": f.org, "bucket": f.bucket,
 		"spool": map[string]string{"dir": f.spool}})

@@ -105,8 +105,8 @@ In mode enforce, the collector leaves the device alone afterwards, until devices
 	return cmd
 }
 
-// doDevices sends a command to the collector of a configuration. Without a collector, it makes
-// plans itself: they only read.
+// doDevices sends a command to the collector of a configuration. If no collector runs, it makes
+// plans itself, because plans only read.
 func doDevices(ctx context.Context, path string, r devconfig.Request) (reply devconfig.Reply, err error) {
 	cfg, err := config.Load(path)
 	if err != nil {
@@ -164,8 +164,8 @@ func planOffline(ctx context.Context, cfg *config.Config, records devconfig.Reco
 	return nil
 }
 
-// planResult returns the error of a plan: a device that cannot be read or a leaf that is refused
-// has the exit code 1, changes have 2.
+// planResult returns an error with the exit code of a plan: 1 if a device cannot be read or refuses
+// a leaf, otherwise 2 if there are changes.
 func planResult(plans []*devconfig.Plan) error {
 	var err error
 	for _, p := range plans {
@@ -179,7 +179,7 @@ func planResult(plans []*devconfig.Plan) error {
 	return err
 }
 
-// printPlans prints plans for people.
+// printPlans prints plans as text.
 func printPlans(w io.Writer, plans []*devconfig.Plan, digest, path string, names []string) {
 	for _, p := range plans {
 		switch {

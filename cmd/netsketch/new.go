@@ -16,8 +16,8 @@ import (
 	"github.com/netsketch/netsketch/plugins/sdk"
 )
 
-// newCommand returns a command "new", which writes a template under a name. The directory is prefix
-// and the name by default; what describes the result.
+// newCommand returns a command "new", which writes a template under a name. The default directory
+// is prefix followed by the name; what names the result in the command's output.
 func newCommand(t scaffold.Template, prefix, what, short, long, example string) *cobra.Command {
 	var module string
 	cmd := &cobra.Command{

@@ -77,8 +77,8 @@ func changedSources(base string) (changed []string) {
 	return changed
 }
 
-// checkJSON returns why the device config in a file is not BMv2 JSON. A file that cannot be read
-// has no such reason.
+// checkJSON returns an error if the device config in a file is not BMv2 JSON. It returns nil if the
+// file cannot be read.
 func checkJSON(path string) error {
 	text, err := files.ReadText(path)
 	if err != nil {

@@ -119,8 +119,8 @@ func catalog(ctx context.Context, dir string) (from string, _ []pluginhost.Entry
 	return dir, entries, err
 }
 
-// adopt returns the collector's schema with the modules of one plugin, or why a collector would
-// not load the plugin.
+// adopt returns the collector's schema with the modules of one plugin added, or an error if a
+// collector would not load the plugin.
 func adopt(d sdk.Description) (*schema.Registry, error) {
 	registry, err := schema.New(slices.Concat(yang.CollectorModules(), yang.SwitchModules()))
 	if err != nil {

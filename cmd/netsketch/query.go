@@ -173,7 +173,7 @@ func (f *queryFlags) follow(ctx context.Context, out, notes io.Writer, text stri
 		if response.GetSyncResponse() && !seen {
 			fmt.Fprintf(notes, "query: %s has no value yet; waiting for one. If it never comes, %s\n", text,
 				f.compareKeys(path))
-			// The plugin of a watched row names the fault in its keys.
+			// The get fails with the reason if the plugin finds a fault in the keys of a watched row.
 			if _, err := f.get(ctx, text); err != nil && strings.HasPrefix(err.Error(), codes.FailedPrecondition.String()) {
 				fmt.Fprintf(notes, "query: %v\n", err)
 			}
@@ -191,8 +191,8 @@ func hasKeys(e *gpb.PathElem) bool { return len(e.GetKey()) > 0 }
 // defaultGNMI is the address of a collector's gNMI server on this machine.
 const defaultGNMI = "127.0.0.1:9339"
 
-// compareKeys says what is wrong with the flow of a path, or else which command prints the rows
-// that the path selects without its keys.
+// compareKeys returns advice for a path without values: what is wrong with its flow, or else a
+// command that prints the list's rows, whose keys can be compared.
 func (f *queryFlags) compareKeys(path *gpb.Path) string {
 	for _, e := range path.GetElem() {
 		if text := e.GetKey()["flow"]; text != "" && text != "*" {
@@ -209,8 +209,8 @@ func (f *queryFlags) compareKeys(path *gpb.Path) string {
 		cmp.Or(names(path.GetElem()), "/"))
 }
 
-// flowFault says why no flow of a dimension has this text; empty if one may have it. Without a
-// dimension, any will do.
+// flowFault returns what is wrong with the text of a flow of a dimension; empty if the text is
+// valid. If the dimension is empty or "*", the text may be a flow of any dimension.
 func flowFault(text, dimension string) string {
 	forms, err := flow.Forms(text)
 	if err != nil {
@@ -257,7 +257,7 @@ func (f *queryFlags) connect() (*grpc.ClientConn, error) {
 		return nil, err
 	}
 	conn, err := grpc.NewClient(f.address, grpc.WithTransportCredentials(creds),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(math.MaxInt32))) // an answer has all rows of a path
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(math.MaxInt32))) // a reply contains all rows of a path
 	if err != nil {
 		return nil, fmt.Errorf("--address %s: %w", f.address, err)
 	}
@@ -294,7 +294,7 @@ func (f *queryFlags) credentials() (credentials.TransportCredentials, error) {
 	return credentials.NewTLS(c), nil
 }
 
-// explain extends a connection error by advice for the user.
+// explain adds advice for the user to a connection error.
 func (f *queryFlags) explain(err error) error {
 	s := status.Convert(err)
 	switch {

@@ -72,7 +72,7 @@ func (f *queryFlags) subscribe(ctx context.Context, conn *grpc.ClientConn, paths
 		list.Subscription = append(list.Subscription, &gpb.Subscription{Path: p})
 	}
 	if err := stream.Send(&gpb.SubscribeRequest{Request: &gpb.SubscribeRequest_Subscribe{Subscribe: list}}); err != nil &&
-		!errors.Is(err, io.EOF) { // Recv returns the reason of EOF
+		!errors.Is(err, io.EOF) { // after io.EOF, Recv returns the error that ended the stream
 		return nil, fmt.Errorf("query: %w", f.explain(err))
 	}
 	return stream, nil

@@ -153,7 +153,7 @@ func newPlayer(logger *slog.Logger, path string) (*player, error) {
 }
 
 // configure starts the plugin with the first setup, and configures it again with later ones. A nil
-// setup means that it did not change.
+// setup means that the setup did not change.
 func (p *player) configure(ctx context.Context, setup *record.Setup) (err error) {
 	if setup != nil {
 		p.network = schema.NewNetwork(&setup.Network)
@@ -181,8 +181,8 @@ func (p *player) stop(ctx context.Context) {
 	}
 }
 
-// analyze gives the plugin one epoch. It validates its results, and completes them as a collector
-// does.
+// analyze gives the plugin one epoch. It validates the plugin's results, and completes them as a
+// collector does.
 func (p *player) analyze(ctx context.Context, epoch *sdk.Epoch) (*sdk.Results, error) {
 	p.plugin.SetWatched(epoch.Watched)
 	results, err := p.plugin.Analyze(ctx, epoch)

@@ -294,8 +294,8 @@ func (m *models) validate(doc []byte) error {
 	return errors.Join(problems...)
 }
 
-// validateShipped checks a top-level node of a module that has bindings. The bindings have only
-// one field for a leaf that exists as configuration and as state, so it makes two passes.
+// validateShipped checks a top-level node of a module that has bindings. The bindings have only one
+// field for a leaf that exists as configuration and as state, so validateShipped makes two passes.
 func validateShipped(name string, node json.RawMessage) error {
 	doc, err := json.Marshal(map[string]json.RawMessage{name: node})
 	if err != nil {

@@ -39,7 +39,7 @@ type Files struct {
 	CA   string // certificates to trust for the other end; "": a client trusts the system's, a server requires none
 }
 
-// Use is a use of files that is in force.
+// Use says what certificate files are used for.
 type Use struct {
 	Name   string // "server of output gnmi", "P4Runtime client of device leaf1"
 	Server bool   // whether the files belong to a server
@@ -69,8 +69,8 @@ type Store struct {
 	mu     sync.Mutex
 	uses   map[string][]Use // uses by declarer
 	sets   map[source]*set
-	logged map[string]expiry // expiry that was logged last, by file
-	warned map[string]bool   // texts of material.skipped in force, which were logged
+	logged map[string]expiry // last logged expiry of each file
+	warned map[string]bool   // logged texts of the material.skipped in force
 }
 
 // source identifies a set: files are loaded once for all of their uses.
@@ -88,7 +88,7 @@ type set struct {
 	users   string // what the certificates are used for, such as names of devices; "" if they are not in use
 	seen    stamp  // stamp of the files at the latest check
 	tried   stamp  // stamp of the files that were loaded last, with or without success
-	problem string // reason for which the newest files are not used
+	problem string // why the newest files are not used
 }
 
 // expiry is the part of a State that is logged when it changes.
@@ -188,7 +188,7 @@ func (x *set) verify(state tls.ConnectionState, host string) error {
 	return nil
 }
 
-// add returns the set of a source, with the current files.
+// add returns the set of a source, which holds the current files' certificates.
 func (s *Store) add(src source) (*set, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -210,11 +210,12 @@ func (s *Store) add(src source) (*set, error) {
 	return x, nil
 }
 
-// use makes m the certificates of a set, and logs which of the files' certificates it lacks.
+// use puts the certificates m in force for a set, and logs which certificates of the files cannot
+// be read.
 func (s *Store) use(x *set, m *material) {
 	x.current.Store(m)
 	for _, text := range m.skipped {
-		if !s.warned[text] { // another source can have the file
+		if !s.warned[text] { // a source with the same file may have logged it
 			s.opts.Logger.Warn("certificates that cannot be read are not used", "file", text)
 		}
 	}
@@ -256,7 +257,7 @@ func (s *Store) Reload() {
 	s.mu.Lock()
 	for _, x := range s.sets {
 		if x.users != "" {
-			x.problem = "" // logged again: the caller expects an answer
+			x.problem = "" // so that the problem is logged again: the user expects an answer
 			s.reload(x, stampOf(x.Files))
 		}
 	}
@@ -288,7 +289,7 @@ func (s *Store) check() {
 	}
 }
 
-// reload replaces the certificates of a set, or logs why they stay. s.mu is held.
+// reload replaces the certificates of a set, or logs why the old ones stay in force. s.mu is held.
 func (s *Store) reload(x *set, at stamp) {
 	x.seen, x.tried = at, at
 	m, err := load(x.source)
@@ -337,7 +338,7 @@ type State struct {
 	Status   Status
 	Problem  string // why the newest files are not used; "" without a problem
 
-	own bool // whether the certificate is this end's own, not an authority's
+	own bool // whether this process presents the certificate; false for an authority's certificate
 }
 
 // States returns the state of every file in use, sorted by name.
@@ -347,8 +348,8 @@ func (s *Store) States() []State {
 	return s.states()
 }
 
-// Warnings says which certificates cannot be read, and which own ones are not valid now, whether
-// their uses are declared or not.
+// Warnings lists the certificates that cannot be read, and the certificates presented by this
+// process that are not valid now, of all sets, including those without a declared use.
 func (s *Store) Warnings() (out []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Files, and the certificates in them.
+// Reading and checking the files of certificates.
 
 package certs
 
@@ -28,7 +28,7 @@ func (f Files) names() []string {
 // String returns the names of the files.
 func (f Files) String() string { return strings.Join(f.names(), ", ") }
 
-// material is the contents of a source. It does not change.
+// material holds what a source's files contain. It is immutable.
 type material struct {
 	pair   *tls.Certificate // nil without Files.Cert
 	pool   *x509.CertPool   // nil without Files.CA
@@ -137,7 +137,7 @@ func readPEM(file string) ([]byte, error) {
 var beginning = regexp.MustCompile(`-----BEGIN (TRUSTED |X509 )?CERTIFICATE-----`)
 
 // worseThan returns an error if the own certificate is not valid now and the other material's
-// certificate is. Other certificates of the file do not count: a chain may end with an expired one
+// certificate is. The file's further certificates do not count: a chain may end with an expired one
 // that only old peers need.
 func (m *material) worseThan(other *material, now time.Time) error {
 	for i, f := range m.files {

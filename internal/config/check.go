@@ -282,7 +282,7 @@ func (c *Config) checkNetwork(k checker, switches map[string]string) {
 	}
 }
 
-// node rejects a name of a switch or host that is the name of all switches together.
+// node rejects a switch or host that is called "network", the name of all switches together.
 func (k checker) node(path, name string) {
 	if name == "network" {
 		k.reject(path, "%q is the name of the whole network in results; expected another name", name)

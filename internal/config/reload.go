@@ -46,7 +46,7 @@ func (c Changes) Network() bool {
 	return len(c.LinksAdded)+len(c.LinksRemoved)+len(c.HostsAdded)+len(c.HostsRemoved)+len(c.HostsChanged) > 0
 }
 
-// String names what changed, in one line for the log.
+// String lists the changes in one line for the log.
 func (c Changes) String() string {
 	if c.Empty() {
 		return "nothing changed"

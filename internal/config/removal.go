@@ -122,7 +122,7 @@ func (c *Config) Removal(next *Config) string {
 	return strings.Join(parts, ", ")
 }
 
-// allows returns how many of n items a change may remove.
+// allows returns how many items of the given number a change may remove.
 func (r Reload) allows(of int) int {
 	if r.MaxRemoval == 0 {
 		return 0

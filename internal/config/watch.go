@@ -56,7 +56,8 @@ func Watch(ctx context.Context, path string, current *Config, requests <-chan st
 	w.run(ctx, watcher.Events, watcher.Errors, requests)
 }
 
-// limited adds the limit of Linux that an error of inotify is about, which its text does not name.
+// limited adds to an inotify error the Linux limit that was reached, because the error's text does
+// not name it.
 func limited(err error) error {
 	switch {
 	case errors.Is(err, syscall.ENOSPC):
@@ -92,9 +93,9 @@ func (w *watch) run(ctx context.Context, events <-chan fsnotify.Event, errs <-ch
 	defer ticker.Stop()
 	timer := time.NewTimer(settle) // start with a comparison: the file may have changed since current was read
 	defer timer.Stop()
-	// pending is set while the timer runs; before is what the file had when the timer was set.
-	// Events do not set the timer anew, because events of other files in the directory may never
-	// end.
+	// pending is set while the timer runs; before is the digest of the file's contents when the timer
+	// was set. Events do not set the timer anew, because events of other files in the directory may
+	// never end.
 	pending, before := true, w.contents()
 	look := func() {
 		if !pending {

@@ -16,12 +16,12 @@ import (
 	"syscall"
 )
 
-// machines has the number that ELF files have for the processor of each GOARCH.
+// machines maps each GOARCH to the processor's number in ELF files.
 var machines = map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64}
 
-// Unstartable returns why the system answers with err instead of starting a file, as far as err and
-// the file's beginning show. The system reports a missing interpreter as if the file itself did not
-// exist.
+// Unstartable explains the error err with which the system refused to start a file, as far as err
+// and the file's first bytes show the cause. The system reports a missing interpreter as if the
+// file itself did not exist.
 func Unstartable(path string, err error) string {
 	missing := errors.Is(err, fs.ErrNotExist)
 	switch {
@@ -29,7 +29,7 @@ func Unstartable(path string, err error) string {
 		return "a program has it open to write, such as a copy that is not complete; copy it under another name, and move it"
 	case errors.Is(err, fs.ErrPermission):
 		return "the file system may be mounted with noexec, or a security module forbids it"
-	case !missing && !errors.Is(err, syscall.ENOEXEC) && !errors.Is(err, syscall.EIO): // EIO: a file that was cut
+	case !missing && !errors.Is(err, syscall.ENOEXEC) && !errors.Is(err, syscall.EIO): // EIO: a truncated file
 		return ""
 	}
 	file, err := os.Open(path)

@@ -12,13 +12,14 @@ import (
 // meaning in UTF-8.
 const Mark = "\ufeff"
 
-// wide has the byte order marks of other encodings. A mark of UTF-32 begins as one of UTF-16 does.
+// wide lists the byte order marks of other encodings. UTF-32 comes first, because its little-endian
+// mark begins with the mark of UTF-16.
 var wide = []struct{ mark, name string }{
 	{"\xff\xfe\x00\x00", "UTF-32"}, {"\x00\x00\xfe\xff", "UTF-32"}, {"\xff\xfe", "UTF-16"}, {"\xfe\xff", "UTF-16"},
 }
 
-// Text returns a text without the byte order marks in front of it. The error says that the text is
-// UTF-16 or UTF-32, as its mark shows.
+// Text returns a text without the byte order marks in front of it. It fails if the mark is that of
+// UTF-16 or UTF-32.
 func Text(text []byte) ([]byte, error) {
 	for _, w := range wide {
 		if bytes.HasPrefix(text, []byte(w.mark)) {

@@ -13,8 +13,8 @@ import (
 	"github.com/spf13/cobra/doc"
 )
 
-// Add adds the command that writes manual pages to a program. The command is not listed in its
-// help, because packages contain the pages.
+// Add adds a command that writes manual pages to a program. The program's help does not list the
+// command, because packages contain the pages.
 func Add(program *cobra.Command, version string) {
 	program.AddCommand(&cobra.Command{
 		Use:   "man DIR",

@@ -53,7 +53,7 @@ var linkNames = map[linkType]string{6: "Token Ring", 8: "SLIP", 9: "PPP", 10: "F
 	235: "DVB-CI", 239: "netfilter log", 242: "IP over InfiniBand", 247: "InfiniBand", 249: "USB", 253: "netlink",
 	258: "Apple PKTAP", 271: "vsock", 274: "Ethernet with preamble"}
 
-// Headers of a pcap file and of its packets.
+// Fields of the headers of a pcap file, and the bytes of a file's and a packet's header.
 const (
 	magicMicroseconds = 0xa1b2c3d4
 	magicNanoseconds  = 0xa1b23c4d
@@ -62,18 +62,19 @@ const (
 	packetHeader      = 16
 )
 
-// step bounds the memory for bytes that a length field announces, and which the file may not have.
+// step bounds the memory allocated for bytes that a length field announces, because a truncated
+// file may lack them.
 const step = 1 << 20
 
 // input reads a file. Its buffer is used again by each call of read.
 type input struct {
 	r     *bufio.Reader
 	buf   []byte
-	begun bool // bytes of the packet or block were read
+	begun bool // whether bytes of the current packet or block were read
 }
 
 // read returns the next n bytes. It fails with io.EOF if the file ends before a packet or block,
-// and else with io.ErrUnexpectedEOF.
+// and with io.ErrUnexpectedEOF if it ends within one.
 func (in *input) read(n int) ([]byte, error) {
 	in.buf = in.buf[:0]
 	for len(in.buf) < n {
@@ -104,14 +105,14 @@ func (in *input) skip(n int64) error {
 	return err
 }
 
-// classic reads pcap.
+// classic reads the pcap format.
 type classic struct {
 	in      *input
 	order   binary.ByteOrder
 	unit    time.Duration // unit of fractions of seconds
 	link    linkType
 	fcs     int    // bytes of the frame check sequence at the end of each packet
-	longest uint32 // packet
+	longest uint32 // length of the longest valid packet, in bytes
 }
 
 func newClassic(in *input) (*classic, error) {
@@ -133,7 +134,7 @@ func newClassic(in *input) (*classic, error) {
 	if a, b := c.order.Uint16(h[4:]), c.order.Uint16(h[6:]); a != major || b != minor {
 		return nil, fmt.Errorf("version %d.%d; expected %d.%d", a, b, major, minor)
 	}
-	// Some writers do not cut packets to the length that they declare. tcpdump reads these, too.
+	// Some writers exceed the snapshot length that they declare. tcpdump reads their packets, too.
 	c.longest = max(c.order.Uint32(h[16:]), snapLen)
 	// The upper 4 bits are half the length of the frame check sequence, if bit 26 says so.
 	link := c.order.Uint32(h[20:])
@@ -190,12 +191,12 @@ const (
 // sectionHeader is the type of a block that begins a section, and so a pcapng file.
 var sectionHeader = []byte{0x0a, 0x0d, 0x0d, 0x0a}
 
-// ng reads pcapng.
+// ng reads the pcapng format.
 type ng struct {
 	in         *input
 	order      binary.ByteOrder
 	interfaces []ngInterface // interfaces of the section
-	packets    int           // returned
+	packets    int           // packets returned so far
 	skipped    int           // packets of link types that cannot pass through switches
 	unusable   error         // reason for which the first skipped packet cannot pass
 }
@@ -203,9 +204,9 @@ type ng struct {
 // ngInterface is an interface that packets name.
 type ngInterface struct {
 	link   linkType
-	snap   uint32 // bytes of a packet that are in the file; 0: all
+	snap   uint32 // snapshot length, the most bytes stored of a packet; 0 is no limit
 	fcs    int    // bytes of the frame check sequence at the end of each packet
-	units  uint64 // units of dates in a second
+	units  uint64 // units of date per second
 	offset int64  // offset of dates in seconds
 }
 
@@ -302,7 +303,8 @@ func (n *ng) next() (record, error) {
 		if b == nil || kind == blockInterface {
 			continue
 		}
-		// A file of several interfaces may have some without network packets, such as USB.
+		// The packet is skipped, because only some interfaces of a file may lack network packets, such as
+		// USB.
 		if err := r.link.check(); err != nil {
 			n.skipped, n.unusable = n.skipped+1, cmp.Or(n.unusable, err)
 			continue
@@ -312,9 +314,9 @@ func (n *ng) next() (record, error) {
 	}
 }
 
-// packet returns a packet of interface number at. size is the number of its bytes in the file, data
-// the rest of the block. Its date begins at date; a packet without a date (nil) is cut to the
-// interface's snap length.
+// packet returns a packet of the interface with index at. size is the number of the packet's bytes
+// in the file, data the rest of the block, and date begins with the packet's date. A nil date is a
+// packet without a date, which is cut to the interface's snap length.
 func (n *ng) packet(at, size, length uint32, data, date []byte) (record, error) {
 	if uint64(at) >= uint64(len(n.interfaces)) {
 		return record{}, fmt.Errorf("a packet of interface %d, but only %d interfaces are described", at, len(n.interfaces))
@@ -334,7 +336,7 @@ func (n *ng) packet(at, size, length uint32, data, date []byte) (record, error) 
 	return r, nil
 }
 
-// date returns a date that is a count of units.
+// date converts a date in the interface's units.
 func (i *ngInterface) date(at uint64) time.Time {
 	high, low := bits.Mul64(at%i.units, uint64(time.Second))
 	nanoseconds, _ := bits.Div64(high, low, i.units)
@@ -369,8 +371,8 @@ func (n *ng) addInterface(b []byte) error {
 	return nil
 }
 
-// unitsOf returns the units in a second of a resolution, a negative power of 10 or of 2; 0 if there
-// are too many.
+// unitsOf returns the units per second that a resolution byte states as a negative power of 10 or
+// of 2; 0 if the number exceeds 64 bits.
 func unitsOf(resolution byte) uint64 {
 	base, exponent := uint64(10), resolution
 	if resolution&0x80 != 0 {

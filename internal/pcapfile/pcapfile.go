@@ -190,7 +190,7 @@ type dates struct {
 	shift time.Duration // added to the dates of the file
 	last  time.Time     // the latest date handed out
 	steps int
-	plan  []part // parts of the file from the current one on; nil: pauses are cut
+	plan  []part // parts of the file from the current one on; nil if pauses are cut
 }
 
 // next returns the date of packet n, counted from 0.
@@ -244,8 +244,8 @@ func (r *Reader) Next() (Packet, error) {
 	return Packet{r.dates.next(r.packets-1, p.date), frame}, nil
 }
 
-// zeroChecksum reports whether the IPv4 header of a frame has the checksum zero, although its sum
-// is another one.
+// zeroChecksum reports whether the IPv4 header of a frame has the checksum zero, although the right
+// checksum is not zero.
 func zeroChecksum(frame []byte) bool {
 	at := 12
 	for len(frame) >= at+4 && slices.Contains([]uint16{0x8100, 0x88a8, 0x9100}, binary.BigEndian.Uint16(frame[at:])) {

@@ -9,9 +9,10 @@ import (
 )
 
 // KeepPauses makes the reader keep the pauses of the file, for callers that play several files
-// together and cut only what is a pause of all of them. The caller calls it before Next.
-// KeepPauses reads the dates of the whole file first: packets ahead of their clock are known by the
-// clock's return, and behind a clock that is set back, the longer part of the file keeps its dates.
+// together and cut only what is a pause of all of them. The caller calls it before Next. KeepPauses
+// reads the dates of the whole file first. A jump ahead counts as a clock error only if the clock
+// jumps back by as much later. If the clock was set back for good, the part of the file with the
+// most packets keeps its dates, and the other parts are shifted.
 func (r *Reader) KeepPauses() error {
 	other, err := Open(r.name)
 	if err != nil {
@@ -24,12 +25,13 @@ func (r *Reader) KeepPauses() error {
 
 // part is packets of a file between two jumps or long pauses.
 type part struct {
-	begin int           // number of its first packet, from 0
-	shift time.Duration // added to its dates
-	jump  bool          // the clock jumps at its begin
+	begin int           // number of the part's first packet, from 0
+	shift time.Duration // added to the dates of the part's packets
+	jump  bool          // whether the clock jumps where the part begins
 }
 
-// plan returns the parts of a file. It ends where the file cannot be read, which Next reports.
+// plan returns the parts of a file. The plan ends where the file cannot be read; Next reports that
+// error.
 func (r *Reader) plan() []part {
 	type pause struct {
 		part int // index of the part that begins after the pause
@@ -41,7 +43,7 @@ func (r *Reader) plan() []part {
 		packets int
 	}
 	parts, clocks := []part{{}}, []clock{{}}
-	var pauses []pause // which are jumps if the clock returns
+	var pauses []pause // a pause becomes a jump if the clock returns later
 	var last time.Time
 	for n, shift := 0, time.Duration(0); ; n++ {
 		p, err := r.source.next()

@@ -16,8 +16,8 @@ const name = "netsketch"
 // the PATH.
 func Name() string { return nameOf(os.Args[0]) }
 
-// Agent returns the name of an agent's program: netsketch-agent, or the file of an agent with a
-// role of one's own.
+// Agent returns the name of an agent's program: netsketch-agent, or the file name of an agent that
+// was built with further roles.
 func Agent() string { return agentOf(os.Args[0]) }
 
 func agentOf(called string) string {

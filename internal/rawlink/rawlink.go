@@ -242,7 +242,7 @@ func (s *Splitter) follow(frame []byte) (out []byte, data int, err error) {
 			}
 			kind, at = protocol|int(b[0]), at+8*(int(b[1])+1)
 		case protocol | routing:
-			const left = 3 // with segments left, checksums use another address
+			const left = 3 // offset of "segments left"; unless it is 0, checksums use an address of the header
 			if !have(8) || b[left] != 0 {
 				return nil, 0, fmt.Errorf("a routing header: %w", ErrUnknown)
 			}
@@ -298,9 +298,9 @@ func version(first byte) int {
 	return 0
 }
 
-// reaches reports whether an IP packet extends to the end of a super-packet. field is its length
-// field, which does not count header bytes, and rest is what remains of the super-packet. Above 64
-// KB, the field is 0. A packet that ends earlier is data of a segment.
+// reaches reports whether an IP packet extends to the end of a super-packet. field is the packet's
+// length field, header the number of bytes that the field does not count, and rest what remains of
+// the super-packet. Above 64 KB, the field is 0. A packet that ends earlier is data of a segment.
 func reaches(field, header, rest int) bool {
 	if field == 0 {
 		return rest > 0xffff

@@ -307,7 +307,7 @@ func (f *feed) update(fl *feedList, n *snapshot, g *segment, col []int, row int)
 	}
 }
 
-// with returns the row with other values, or the same row if the values are equal.
+// with returns the row with new values, or the row itself if the new values equal its own.
 func (r *Row) with(l *List, values []Value) *Row {
 	same := true
 	for i, v := range values {

@@ -125,7 +125,8 @@ func (s *Store) watchesOf(queries []Query) []Watch {
 	return out
 }
 
-// WatchOf returns the row that a query names with all its keys; false if it may name several.
+// WatchOf returns the row that a query names with all its keys; false if the query may name several
+// rows.
 func (s *Store) WatchOf(q Query) (Watch, bool) {
 	if q.Target == "*" {
 		return Watch{}, false

@@ -87,8 +87,8 @@ func (s *snapshot) apply(p *Publication, st *stamp) *snapshot {
 	return next
 }
 
-// push adds a segment on top, and merges the top segments while their sizes are similar, so that a
-// list that is updated row by row has few segments.
+// push adds a segment on top, and merges the top two segments while their sizes are similar, so
+// that a list that is updated row by row has few segments.
 func (s *snapshot) push(g *segment) {
 	segs := make([]*segment, 0, len(s.segs)+1)
 	for _, old := range s.segs {
@@ -135,9 +135,9 @@ func (s *snapshot) supersede(t *table.Table, version uint64) {
 	}
 }
 
-// complete returns the table with the columns that only existing rows have, filled with these
-// rows' values, and the times of these columns if a value is not as old as the table. It runs
-// before the table's rows supersede them.
+// complete returns the table with further columns: columns that only existing rows have, filled
+// with these rows' values. It also returns the times of those columns that hold a value older than
+// the table. It runs before the table's rows supersede the existing rows.
 func (s *snapshot) complete(t *table.Table, st *stamp) (*table.Table, map[string][]int64) {
 	missing := map[string]table.Kind{}
 	for _, g := range s.segs {

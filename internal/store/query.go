@@ -93,8 +93,8 @@ func (q Query) String() string {
 type plan struct {
 	list  *List
 	terms []term
-	// byKey holds the indexes of the terms by key if every term names one row. A row then costs the
-	// same with thousands of terms as with one.
+	// byKey holds the indexes of the terms by key if every term names one row. The cost of a row is
+	// then independent of the number of terms.
 	byKey map[string][]int
 }
 
@@ -134,7 +134,7 @@ func planFor(queries []Query, target string, isDefault bool, l *List) *plan {
 }
 
 func (p *plan) add(q Query, l *List) {
-	// Consecutive "..." mean the same as one, but would be matched in many ways.
+	// Consecutive "..." mean the same as a single "...", but would match the same leaf in many ways.
 	q.Elems = slices.CompactFunc(slices.Clone(q.Elems),
 		func(a, b Elem) bool { return a.Name == "..." && b.Name == "..." })
 	first := len(p.terms)

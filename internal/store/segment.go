@@ -29,8 +29,8 @@ type segment struct {
 
 	bytes int // size of the table, dead rows included
 
-	one  *stamp   // origin of all rows, or
-	each []*stamp // origin of each row
+	one  *stamp   // origin of all rows; nil if each is set
+	each []*stamp // origin of each row; nil if one is set
 	// times holds the times of the columns whose cells are older than their rows, by the name of the
 	// column: one for each row, in nanoseconds since 1970. The cells of other columns have the time
 	// of their row. It is nil if there are no such columns, which is usual.

@@ -30,7 +30,7 @@ type List struct {
 type Key struct {
 	Name string
 	Kind table.Kind
-	// Elem is the index in Elems of the list that the key belongs to: the last one, except for the
+	// Elem is the index in Elems of the list that the key belongs to: the last element, except for the
 	// keys of an enclosing list, whose column is named "list/key".
 	Elem int
 }

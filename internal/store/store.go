@@ -127,7 +127,7 @@ func (s *Store) prepare(b *Batch) ([]*snapshot, error) {
 
 	// All checks come before the first change, because a row that was marked dead stays dead.
 	kinds := make(map[string]map[string]table.Kind, len(work))
-	isOnce := len(work) == len(b.Tables) // whether each list is in the batch once
+	isOnce := len(work) == len(b.Tables) // whether the batch has at most one table per list
 	for i := range b.Tables {
 		p := &b.Tables[i]
 		list := p.Table.List

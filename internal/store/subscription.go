@@ -36,9 +36,9 @@ type Subscription struct {
 	queue   []int32
 	head    int
 	queued  bitset   // slots whose row is in the queue
-	forced  bitset   // slots of which every leaf must be sent
+	forced  bitset   // slots whose leaves must all be sent, changed or not
 	gen     []uint32 // generation of the row that was sent, by slot; 0 if none was sent
-	sent    []uint32 // leaf's count of changes when it was sent, by slot and leaf
+	sent    []uint32 // count of changes of a leaf when it was last sent, by slot and leaf
 	stride  int
 	closed  bool
 
@@ -88,7 +88,7 @@ func (s *Store) Subscribe(o SubscribeOptions) (*Subscription, error) {
 	return sub, nil
 }
 
-// join returns the feed for the options and counts one more user of it.
+// join returns the feed for the options and adds one to its users.
 func (s *Store) join(o SubscribeOptions) (*feed, error) {
 	key := feedKey(o.Queries, o.Rendering)
 	for {
@@ -212,8 +212,8 @@ func (sub *Subscription) Pull(rows int) (deltas []Delta, more bool) {
 		n := copy(sub.queue, sub.queue[sub.head:])
 		sub.queue, sub.head = sub.queue[:n], 0
 	}
-	// The slice of leaf deltas may have been reallocated, so the deltas' parts of it are set at the
-	// end.
+	// The slice of leaf deltas may be reallocated while it grows, so each Delta's Leaves is set after
+	// the loop.
 	at := 0
 	for i := range sub.deltas {
 		n := len(sub.deltas[i].Leaves)

@@ -11,8 +11,8 @@ import (
 type Tap struct {
 	store   *Store
 	ch      chan *Batch
-	dropped atomic.Uint64 // batches dropped
-	rows    atomic.Uint64 // rows in the queued batches
+	dropped atomic.Uint64 // dropped batches
+	rows    atomic.Uint64 // rows of dropped batches
 	closed  bool          // guarded by store.pub
 }
 

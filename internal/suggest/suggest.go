@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package suggest finds the most similar name for a misspelled one, for error messages.
+// Package suggest finds the name that a misspelled name most resembles, for error messages.
 package suggest
 
 import "strings"

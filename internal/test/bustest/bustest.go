@@ -30,7 +30,7 @@ const startTimeout = 20 * time.Second
 
 // Options configure a NATS server of a test and its clients.
 type Options struct {
-	// TLS secures connections; nil: plaintext.
+	// TLS secures connections; nil uses plaintext.
 	TLS *tls.Config
 	// Username and Password are the credentials of all clients; empty if clients need none.
 	Username, Password string
@@ -38,8 +38,9 @@ type Options struct {
 	Operator *Operator
 }
 
-// Server starts a NATS server with JetStream on a random port of the loopback interface, which
-// ends with the test, and returns its address. Create buckets and streams in memory.
+// Server starts a NATS server with JetStream on a random port of the loopback interface, and
+// returns its address. The server ends with the test. Tests must create buckets and streams in
+// memory.
 func Server(tb testing.TB) string {
 	tb.Helper()
 	address, _ := ServerWith(tb, Options{})
@@ -81,15 +82,15 @@ func ServerWith(tb testing.TB, o Options) (address string, reload func(Options))
 	}
 }
 
-// Cluster is NATS servers that replicate buckets and streams: nats0, nats1 and so on. Each is a
-// process, because a server of version 2.15 whose disk is full may never end: a purge that cannot
-// write waits for a lock that it holds.
+// Cluster is NATS servers that replicate buckets and streams: nats0, nats1 and so on. Each server
+// is a process, because a server of version 2.15 may never stop when its disk is full: a purge that
+// cannot write waits for a lock that the purge itself holds.
 type Cluster struct {
 	Addresses []string // addresses for clients
 
 	tb        testing.TB
 	nodes     []node
-	processes []*process // nil while it does not run
+	processes []*process // nil for a server that does not run
 }
 
 // node configures a server of a cluster.
@@ -101,12 +102,12 @@ type node struct {
 // process is a server that runs.
 type process struct {
 	*exec.Cmd
-	input io.Closer // the server ends when it is closed, so also with the test
+	input io.Closer // standard input: the server ends when it is closed, and so ends with the test process
 	ended chan error
 }
 
-// nodeVariable has the configuration of the server that the program of a test runs instead of
-// tests.
+// nodeVariable names the environment variable with a server's configuration. If it is set, the test
+// program runs that server instead of tests.
 const nodeVariable = "NETSKETCH_TEST_NATS"
 
 // stopTimeout is how long a server may take to end before it is killed.
@@ -159,7 +160,7 @@ func serve(text string) error {
 func StartCluster(tb testing.TB, directories ...string) *Cluster {
 	tb.Helper()
 	c := &Cluster{tb: tb, processes: make([]*process, len(directories))}
-	// Only this process and its servers listen on this address: a port that is free stays free.
+	// Only this process and its servers listen on this address, so a port found free stays free.
 	pid := os.Getpid()
 	host := net.IPv4(127, byte(128|pid>>16), byte(pid>>8), byte(pid)).String()
 	var routes []string
@@ -362,8 +363,8 @@ func Connect(tb testing.TB, cluster, member, address string) *bus.Bus {
 	return b
 }
 
-// Proxy forwards connections to an address until cut is called, which also closes them. Calling it
-// again forwards new connections.
+// Proxy forwards connections to an address until cut is called, which also closes them. The next
+// call of cut forwards new connections again.
 func Proxy(tb testing.TB, to string) (address string, cut func()) {
 	tb.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

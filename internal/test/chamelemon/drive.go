@@ -40,7 +40,7 @@ func Start(ctx context.Context, c Config, p sdk.Plugin, configuration string) (*
 	return d, nil
 }
 
-// Play passes flows through the network in one epoch.
+// Play sends flows through the network in one epoch.
 func (d *Driver) Play(ctx context.Context, flows []Flow) (*Played, error) {
 	e, err := d.Testbed.Record(flows)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/netsketch/netsketch/sketch/rowhash"
 )
 
-// Hierarchies by the program's numbers.
+// Numbers of the hierarchies in the program.
 const (
 	codeNone = iota // not encoded
 	codeLL
@@ -21,7 +21,7 @@ const (
 )
 
 const (
-	maxSmall, maxLarge = 0xff, 0xffff // overflowed
+	maxSmall, maxLarge = 0xff, 0xffff // values of overflowed counters
 	Arrays             = 3
 	prime              = 4294967291
 	fingerprintOdd     = 0x7feb352d
@@ -32,16 +32,16 @@ var keyBytes = [families]int{13, 37}
 
 // Shape is the sizes of an edge switch's structures.
 type Shape struct {
-	Small, Large int           // counters of the classifier's rows, of 8 and of 16 bits
-	Up, Down     [families]int // buckets an array of the encoders, of IPv4 and IPv6
+	Small, Large int           // number of counters in the classifier's rows of 8 bits and of 16 bits
+	Up, Down     [families]int // buckets per array of the encoders, for IPv4 and IPv6
 }
 
-// Paper is the shape of the program chamelemon, which is the paper's (§5.2).
+// Paper returns the sizes of the program chamelemon, which are the paper's (§5.2).
 func Paper() Shape {
 	return Shape{Small: 32768, Large: 16384, Up: [families]int{4096, 1024}, Down: [families]int{3072, 768}}
 }
 
-// UpstreamBuckets is the paper's upstream encoder of IPv4, in buckets an array.
+// UpstreamBuckets is the paper's size of the upstream encoder of IPv4, in buckets per array.
 const UpstreamBuckets = 4096
 
 // Names of the registers.
@@ -52,7 +52,8 @@ var (
 	downNames = [families]string{"chamelemon_downstream", "chamelemon_downstream_ipv6"}
 )
 
-// words is the number of cells of a bucket of a family: a count, and a sum for each four bytes.
+// words returns the number of cells of a bucket of a family: one for the count, and one sum for
+// each four bytes of the key.
 func words(family int) int { return 1 + (keyBytes[family]+3)/4 }
 
 // objects are the registers of an edge switch as P4Info describes them.
@@ -82,14 +83,14 @@ func (z *Shape) objects() []sdk.Object {
 	return out
 }
 
-// Span is the part of each array that belongs to a hierarchy; none without buckets.
+// Span is the part of each array that belongs to a hierarchy; empty if Buckets is 0.
 type Span struct{ First, Buckets int }
 
 // Setting is the content of an edge switch's tables for one value of the time bit.
 type Setting struct {
 	Th, Tl, Sample uint32
-	Seed           uint32                // seed of the sample; odd
-	Up, Down       [families][codes]Span // spans of hierarchies: 1 LL, 2 HL, 3 HH
+	Seed           uint32                // odd seed of the hash that samples flows
+	Up, Down       [families][codes]Span // spans by hierarchy: 1 is LL, 2 HL, 3 HH
 }
 
 // edge is an edge switch: its tables, and one bank of its registers.
@@ -104,7 +105,7 @@ type edge struct {
 	up, down [families][]uint32
 }
 
-// clear gives the edge new registers: the old ones belong to a returned epoch.
+// clear gives the edge new registers, because the old ones belong to a returned epoch.
 func (e *edge) clear() {
 	e.small, e.large = make([]uint8, e.shape.Small), make([]uint16, e.shape.Large)
 	for f := range families {
@@ -116,13 +117,13 @@ func (e *edge) clear() {
 // hashed holds the program's hashes of a flow's key.
 type hashed struct {
 	family       int
-	small, large uint32         // counters of the classifier
-	rows         [Arrays]uint32 // before reduction to a part
+	small, large uint32         // hashes of the classifier's rows
+	rows         [Arrays]uint32 // hash of each array, not yet reduced to a part of it
 	crc          uint32         // CRC of the key, the input of the sample
 	fragments    [10]uint32     // fragments of the flow's key, below the prime
 }
 
-// columns reduces hashes to the classifier's rows.
+// columns reduces hashes to columns of the classifier's rows.
 type columns struct{ small, large family.Range }
 
 func (z *Shape) columns() columns {
@@ -158,8 +159,8 @@ func (c *columns) hashes(key []byte) (h hashed) {
 	return h
 }
 
-// classify counts a burst of n packets of a flow, and returns the number of packets of each
-// hierarchy, in this order.
+// classify counts a burst of n packets of a flow, and returns how many of them belong to each
+// hierarchy: the first packets of the burst to the lowest one.
 func (e *edge) classify(h *hashed, s *Setting, n int64) (by [codes]int64) {
 	small, large := int64(e.small[h.small]), int64(e.large[h.large])
 	e.small[h.small], e.large[h.large] = uint8(min(small+n, maxSmall)), uint16(min(large+n, maxLarge))

@@ -23,39 +23,40 @@ const (
 	SummaryList   = Root + "node-summaries/node-summary"
 )
 
-// Network is the device of results of the whole network.
+// Network is the device name of results that concern the whole network.
 const Network = "network"
 
 // Measured is the attention that a plugin published in an epoch.
 type Measured struct {
 	State   string // "healthy" or "ill", of the measured epoch
-	Next    string // decided for the epoch after the next
-	Decoded bool   // all parts
+	Next    string // attention that the plugin decided for the epoch after the next
+	Decoded bool   // whether all parts were decoded
 	Settled bool
 	Problem string
 	Tl      float64
 	Th      float64 // mean over the edge switches
-	Sample  float64 // share of LL candidates that are encoded; 1 without any
+	Sample  float64 // share of LL candidates that are encoded; 1 without candidates
 	Victims float64 // estimated or exact number of flows that lost packets
-	// Buckets of the IPv4 parts, all arrays together; of HH at one edge switch.
+	// Buckets of the IPv4 parts, summed over all arrays; BucketsHH counts one edge switch.
 	BucketsHH, BucketsHL, BucketsLL float64
-	// Flows that were decoded or, where Decoded is false, estimated: HH candidates of an edge
-	// switch (mean), HL and sampled LL of the network (Figure 7b).
+	// Flows that were decoded or, where Decoded is false, estimated: HH candidates per edge switch
+	// (mean), HL and sampled LL of the whole network (Figure 7b).
 	HH, HL, LL float64
-	// Response is the time until the next configuration was decided, Analysis until the results
-	// were complete, too, both by the plugin's clock.
+	// Response is the time until the plugin decided the next configuration, Analysis the time until
+	// its results were complete, both by the plugin's clock.
 	Response, Analysis time.Duration
-	// Load factors of the IPv4 parts: of HH the mean over the edge switches.
+	// Load factors of the IPv4 parts; LoadHH is the mean over the edge switches.
 	LoadHH, LoadHL, LoadLL float64
-	// Parts that were not decoded, of any family; of HH at an edge switch or more.
+	// FailedHH, FailedHL and FailedLL report that a part of any family was not decoded, FailedHH at
+	// one edge switch or more.
 	FailedHH, FailedHL, FailedLL bool
 }
 
-// Sum is the number of decoded flows of an upstream encoder, as in the paper.
+// Sum returns the number of decoded flows of an upstream encoder, as the paper counts them.
 func (m *Measured) Sum() float64 { return m.HH + m.HL + m.LL }
 
-// Load is the load factor of an upstream encoder of the paper's size, as in the paper: Sum divided
-// by the buckets.
+// Load returns Sum divided by the buckets of an upstream encoder of the paper's size, the paper's
+// load factor.
 func (m *Measured) Load() float64 { return m.Sum() / (Arrays * UpstreamBuckets) }
 
 // Rows returns a list's rows of an epoch's results as maps of leaf to text; leaves of a container
@@ -97,7 +98,7 @@ func Measure(r *sdk.Results) (*Measured, error) {
 	if m.Tl <= 1 {
 		m.Sample = 1
 	}
-	m.Victims, _ = strconv.ParseFloat(a["victims"], 64) // absent without a result
+	m.Victims, _ = strconv.ParseFloat(a["victims"], 64) // absent if there is no result
 	edges := 0.0
 	for _, t := range Rows(r, thresholdList) {
 		m.Th += read.number(t, "high-threshold")
@@ -133,7 +134,7 @@ func Measure(r *sdk.Results) (*Measured, error) {
 	return m, read.err
 }
 
-// reader reads leaves that may be absent: the value is 0 then.
+// reader reads leaves; an absent leaf has the value 0.
 type reader struct{ err error }
 
 func (r *reader) number(row map[string]string, leaf string) float64 {

@@ -6,5 +6,5 @@ package chamelemon
 
 import "time"
 
-// ProcessorTime is the time of day on this system.
+// ProcessorTime returns the time of day, because this system has no processor clock.
 func ProcessorTime() time.Time { return time.Now() }

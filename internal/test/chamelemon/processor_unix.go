@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// ProcessorTime is a clock that runs while the process does, with all its threads.
+// ProcessorTime returns the processor time used by all threads of the process.
 func ProcessorTime() time.Time {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/netsketch/netsketch/plugins/sdk"
 )
 
-// apply writes an entry to the model of the program's tables. Entries that the pipeline accepts but
-// that are invalid, a part beyond its array or unordered thresholds, are errors.
+// apply writes an entry to the model of the program's tables. It returns an error for entries that
+// the pipeline would accept but that are invalid: a part beyond its array, or unordered thresholds.
 func (e *edge) apply(w *sdk.DeviceWrite) error {
 	match, params := make(map[string]uint64), make(map[string]uint64)
 	for _, m := range w.Entry.Matches {

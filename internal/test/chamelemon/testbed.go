@@ -18,13 +18,13 @@ const EpochLength = 50 * time.Millisecond
 // Config is the size of a testbed.
 type Config struct {
 	Seed  uint64
-	Edges int    // edge switches with two hosts each; 0: the paper's 4
-	Shape *Shape // shape of every edge switch; nil: the paper's shape
-	// BankShift is the offset of the time bit from an epoch's number.
+	Edges int    // edge switches with two hosts each; 0 means the paper's 4
+	Shape *Shape // shape of every edge switch; nil means the paper's shape
+	// BankShift is added to an epoch's number; the sum's lowest bit is the epoch's time bit.
 	BankShift uint64
 }
 
-// Scaled is the shape for a network with 1/n of the flows.
+// Scaled returns the shape for a network with 1/n of the flows.
 func (z Shape) Scaled(n int) *Shape {
 	out := &Shape{Small: z.Small / n, Large: z.Large / n}
 	for f := range families {
@@ -33,7 +33,7 @@ func (z Shape) Scaled(n int) *Shape {
 	return out
 }
 
-// Testbed is a network of measuring edge switches and hosts.
+// Testbed is a network of edge switches, which measure, and hosts.
 type Testbed struct {
 	shape  Shape
 	shift  uint64
@@ -76,8 +76,8 @@ func New(c Config) *Testbed {
 	return t
 }
 
-// Network is the testbed in a plugin's settings; each host has its own prefix. One switch
-// represents all switches between the edges, which measure nothing.
+// Network returns the testbed as a plugin's settings describe it; each host has its own prefix. One
+// switch stands for all switches between the edges, which measure nothing.
 func (t *Testbed) Network() sdk.Network {
 	n := sdk.Network{Version: 1}
 	for i, e := range t.edges {
@@ -96,10 +96,10 @@ func (t *Testbed) Network() sdk.Network {
 	return n
 }
 
-// Number is the number of the latest recorded epoch, 0 before the first.
+// Number returns the number of the latest recorded epoch, 0 before the first.
 func (t *Testbed) Number() uint64 { return t.number }
 
-// Bit is the time bit of an epoch.
+// Bit returns the time bit of an epoch.
 func (t *Testbed) Bit(epoch uint64) uint64 { return (epoch + t.shift) & 1 }
 
 // Setting returns the content of an edge switch's tables for a value of the time bit.
@@ -125,17 +125,17 @@ func (t *Testbed) Apply(p sdk.Plan) error {
 	return nil
 }
 
-// Plan schedules plans; each is written before its epoch begins. A decision on epoch N is for N + 2
-// and is written during N + 1.
+// Plan schedules plans; each is written before the epoch that it is for. A plan decided from epoch
+// N is for epoch N+2 and is written during epoch N+1.
 func (t *Testbed) Plan(plans ...sdk.Plan) { t.plans = append(t.plans, plans...) }
 
-// bursts is the largest number of bursts of a flow's packets.
+// bursts is the largest number of bursts into which a flow's packets are divided.
 const bursts = 8
 
-// Record passes flows through the network in the next epoch and returns what the edge switches have
-// measured. A flow's packets come in up to eight bursts of equal size, in a random order with the
-// bursts of all other flows; the packets of a burst are consecutive. A victim's lost packets are
-// random among its packets.
+// Record sends flows through the network in the next epoch and returns what the edge switches have
+// measured. A flow's packets come in up to eight bursts of equal size, which are in random order
+// with the bursts of all other flows; the packets of a burst are consecutive. A victim's lost
+// packets are random among its packets.
 func (t *Testbed) Record(flows []Flow) (*sdk.Epoch, error) {
 	if err := t.begin(); err != nil {
 		return nil, err
@@ -160,7 +160,7 @@ func (t *Testbed) Record(flows []Flow) (*sdk.Epoch, error) {
 	return t.seal(), nil
 }
 
-// begin begins the next epoch under its plans.
+// begin begins the next epoch with the plans scheduled for it.
 func (t *Testbed) begin() error {
 	t.number++
 	var err error
@@ -185,8 +185,8 @@ func (x *Flow) start(c *columns) {
 	x.in, x.out = [codes]int64{}, [codes]int64{}
 }
 
-// send passes the next n packets of a flow in one burst. lose returns the number of lost packets in
-// a part of the remaining packets.
+// send passes the next n packets of a flow in one burst. lose draws how many of the next part
+// packets are lost, if lost of the all remaining packets are.
 func (t *Testbed) send(x *Flow, n int64, lose func(part, all, lost int64) int64) {
 	s := &t.edges[x.Entry].set[t.Bit(t.number)]
 	by := t.edges[x.Entry].classify(&x.hash, s, n)
@@ -207,7 +207,8 @@ func (t *Testbed) send(x *Flow, n int64, lose func(part, all, lost int64) int64)
 	}
 }
 
-// finish encodes a flow by its classification. Sums do not depend on the order of packets.
+// finish encodes a flow by its classification. Encoding after the flow's last packet is correct,
+// because sums do not depend on the order of packets.
 func (t *Testbed) finish(x *Flow) {
 	f := x.hash.family
 	in, out, bit := t.edges[x.Entry], t.edges[x.Exit], t.Bit(t.number)
@@ -218,7 +219,7 @@ func (t *Testbed) finish(x *Flow) {
 	}
 }
 
-// seal returns the epoch.
+// seal ends the epoch and returns it.
 func (t *Testbed) seal() *sdk.Epoch {
 	start := time.Unix(1_700_000_000, 0).Add(time.Duration(t.number) * EpochLength)
 	e := &sdk.Epoch{Number: t.number, BankShift: t.shift, Start: start, End: start.Add(EpochLength),

@@ -14,23 +14,23 @@ import (
 
 // Traffic describes the flows of an epoch.
 type Traffic struct {
-	Sizes   []traffic.SizePoint // as returned by traffic.Workload
+	Sizes   []traffic.SizePoint // distribution of flow sizes, as traffic.Workload returns it
 	Flows   int
 	Victims float64 // share of the flows that lose packets, 0 to 1; exact
 	// Loss is the lost share of a victim's packets, rounded up to whole packets.
 	Loss float64
-	IPv6 float64 // share of the flows
+	IPv6 float64 // share of the flows that use IPv6, 0 to 1
 }
 
-// Flow is a flow of an epoch and its result.
+// Flow is a flow of an epoch and what happened to it.
 type Flow struct {
 	Key         flow.Key
 	Raw         []byte // canonical bytes
-	Entry, Exit int    // edge switches
+	Entry, Exit int    // indexes of the flow's edge switches
 	Packets     int64
 	Lost        int64
-	// LostHeavy is the number of lost packets that the entry had classified as HL or HH;
-	// LostLight, as sampled LL. Record sets them.
+	// LostHeavy is the number of lost packets that the entry switch had classified as HL or HH,
+	// LostLight as sampled LL. Record sets both.
 	LostHeavy, LostLight int64
 
 	hash     hashed
@@ -40,7 +40,7 @@ type Flow struct {
 	in, out  [codes]int64
 }
 
-// Flows draws the flows of an epoch: UDP between two of the hosts, each with its own ports.
+// Flows draws the flows of an epoch: UDP between two of the hosts, each flow with its own ports.
 func (t *Testbed) Flows(d Traffic) []Flow {
 	out := make([]Flow, d.Flows)
 	victims := int(math.Round(d.Victims * float64(d.Flows)))
@@ -71,8 +71,8 @@ func (t *Testbed) Flows(d Traffic) []Flow {
 	return out
 }
 
-// scatter is one to one, so that no two flows of an epoch have the same ports (the finalizer of
-// MurmurHash3).
+// scatter is a one-to-one function, so that no two flows of an epoch have the same ports (the
+// finalizer of MurmurHash3).
 func scatter(x uint32) uint32 {
 	x ^= x >> 16
 	x *= 0x85ebca6b
@@ -81,15 +81,15 @@ func scatter(x uint32) uint32 {
 	return x ^ x>>16
 }
 
-// host is an end of flows.
+// host is an endpoint of flows.
 type host struct {
 	name string
 	edge int
 	addr [families]netip.Addr
 }
 
-// among returns the number of lost packets in a part of all packets. It is hypergeometric: drawn
-// packet by packet if there are few, else from the normal distribution of the same mean and
+// among returns the number of lost packets in a part of all packets. The number is hypergeometric:
+// drawn packet by packet if there are few, else from the normal distribution of the same mean and
 // variance.
 func among(r *rand.Rand, part, all, lost int64) int64 {
 	if part == all || lost == 0 {
@@ -98,7 +98,7 @@ func among(r *rand.Rand, part, all, lost int64) int64 {
 	if min(part, lost) <= 64 {
 		few, others := part, lost
 		if lost < part {
-			few, others = lost, part // the distribution is the same if both are exchanged
+			few, others = lost, part // exchanging both leaves the distribution unchanged
 		}
 		n := int64(0)
 		for i := range few {

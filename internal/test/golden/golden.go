@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package golden contains the common tests of the sketches' serialized forms.
+// Package golden contains the tests of serialized forms that all sketches share.
 package golden
 
 import (
@@ -74,9 +74,8 @@ func Check(t *testing.T, name string, s, fresh Sketch) {
 	}
 }
 
-// Fuzz decodes random bytes with a valid checksum, so that the code behind the checksum is
-// reached. An accepted input must serialize to the same bytes; Fuzz then calls use with the
-// sketch.
+// Fuzz decodes random bytes with a valid checksum, so that the code behind the checksum is reached.
+// An accepted input must serialize to the same bytes; Fuzz then passes the sketch to use.
 func Fuzz(f *testing.F, seeds []Sketch, fresh func() Sketch, use func(Sketch)) {
 	for _, s := range seeds {
 		b, err := s.MarshalBinary()

@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// Vanishing forwards TCP connections to an address until vanish is called. From then on it neither
-// forwards nor closes: the server has vanished without a FIN.
+// Vanishing forwards TCP connections to an address until vanish is called. From then on Vanishing
+// neither forwards data nor closes connections, as if the server had vanished without a FIN.
 func Vanishing(tb testing.TB, to string) (address string, vanish func()) {
 	tb.Helper()
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
@@ -80,9 +80,9 @@ func pipe(from, to net.Conn, mu *sync.Mutex, gone *bool) {
 	}
 }
 
-// BehindProxy runs the calling test in a process of its own whose environment names an HTTP proxy,
-// and returns false there. In the first process it returns true after the other one has passed
-// without a connection to the proxy. The environment's proxy is read once in a process.
+// BehindProxy runs the calling test again in a second process, whose environment names an HTTP
+// proxy, because a process reads this variable once. It returns false in the second process. In the
+// first process it returns true after the second one has passed without a connection to the proxy.
 func BehindProxy(t *testing.T) bool {
 	t.Helper()
 	if os.Getenv("GRPCTEST_PROXY") != "" {

@@ -10,7 +10,7 @@ import (
 	"slices"
 )
 
-// Sent is an IP packet as its sender writes it.
+// Sent describes an IP packet as its sender writes it.
 type Sent struct {
 	Src, Dst         netip.Addr
 	Proto            uint8
@@ -92,13 +92,13 @@ func (s *Sent) Frame() []byte {
 type INT struct {
 	Version      uint8 // 1 or 2
 	Flags        uint8 // first byte without the version
-	MTU          bool  // version 1, where this flag is in the second byte
+	MTU          bool  // flag of version 1, which is in the second byte
 	HopWords     uint8
 	Remaining    uint8
 	Instructions uint16
 	Domain, DomainInstructions,
 	DomainFlags uint16
-	Stack []uint32 // the latest hop first
+	Stack []uint32 // metadata words, those of the latest hop first
 }
 
 // Bytes returns the metadata header and the stack.
@@ -121,8 +121,9 @@ func (i *INT) Bytes() []byte {
 	return b
 }
 
-// Shim returns a shim header and the INT behind it. last has the last two bytes of the header,
-// which depend on the carrier; second has the bits next to the type in the first byte of version 2.
+// Shim returns a shim header and the INT header and stack behind it. last has the last two bytes of
+// the header, which depend on the carrier; second has the bits next to the type in the first byte
+// of version 2.
 func (i *INT) Shim(kind, second uint8, last uint16) []byte {
 	body := i.Bytes()
 	words := uint8(len(body) / 4)

@@ -78,11 +78,11 @@ func repository() string {
 	}
 }
 
-// Server is an influxd.
+// Server is a running influxd.
 type Server struct {
-	// URL is its address; Stop and Start keep it.
+	// URL is the server's address; Stop and Start keep it.
 	URL string
-	// Dir is its data directory.
+	// Dir is the server's data directory.
 	Dir string
 
 	tb      testing.TB
@@ -189,7 +189,7 @@ func (s *Server) Start() {
 	s.cmd, s.exited = cmd, make(chan struct{})
 	exited := s.exited
 	go func() {
-		_ = cmd.Wait() // the log contains the reason of its exit
+		_ = cmd.Wait() // influxd logs why it exits
 		close(exited)
 	}()
 	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)

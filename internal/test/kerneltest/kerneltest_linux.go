@@ -2,7 +2,7 @@
 
 //go:build 386 || amd64 || arm || arm64 || loong64 || mips64le || mipsle || ppc64le || riscv64
 
-// Package kerneltest has helpers for the tests of data paths in the kernel.
+// Package kerneltest has helpers for testing data paths in the kernel.
 package kerneltest
 
 import (
@@ -23,7 +23,7 @@ import (
 	"github.com/netsketch/netsketch/internal/test/testkit"
 )
 
-// NeedBPF skips a test where programs cannot be loaded.
+// NeedBPF skips a test where eBPF programs cannot be loaded.
 func NeedBPF(t testing.TB) {
 	t.Helper()
 	m, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.PerCPUHash, KeySize: 4, ValueSize: 8, MaxEntries: 1})
@@ -36,7 +36,7 @@ func NeedBPF(t testing.TB) {
 	_ = m.Close()
 }
 
-// OnProcessor runs the goroutine on one processor until the test ends.
+// OnProcessor binds the goroutine to one processor until the test ends.
 func OnProcessor(t testing.TB, n int) {
 	t.Helper()
 	runtime.LockOSThread() // the thread ends with the goroutine
@@ -62,7 +62,7 @@ func Isolated(t testing.TB) bool {
 	return true
 }
 
-// Veth connects net and host, of this network namespace, with veth.
+// Veth creates a veth pair, net and host, in this network namespace.
 func Veth(t testing.TB) {
 	t.Helper()
 	IP(t, "link add name net type veth peer name host")
@@ -70,7 +70,7 @@ func Veth(t testing.TB) {
 	IP(t, "link set up dev host")
 }
 
-// IP runs ip with the words of a line, and returns its output.
+// IP runs the command ip with the words of a line as arguments, and returns its output.
 func IP(t testing.TB, line string) string {
 	t.Helper()
 	out, err := exec.Command("ip", strings.Fields(line)...).CombinedOutput()
@@ -80,8 +80,8 @@ func IP(t testing.TB, line string) string {
 	return string(out)
 }
 
-// Hooks returns whether an interface of this network namespace runs programs at XDP, and how many
-// at TCX in each direction.
+// Hooks returns whether an interface of this network namespace has a program at XDP, and how many
+// it has at TCX in each direction.
 func Hooks(t testing.TB, name string) (xdp bool, ingress, egress int) {
 	t.Helper()
 	i, err := net.InterfaceByName(name)
@@ -100,7 +100,8 @@ func Hooks(t testing.TB, name string) (xdp bool, ingress, egress int) {
 }
 
 // Recreate deletes the interfaces of Veth while data paths are attached to host, and creates them
-// again. It returns when the programs that were attached are attached to the new one.
+// again. It returns when the programs that were attached to the old host are attached to the new
+// one.
 func Recreate(t testing.TB) {
 	t.Helper()
 	before := attached(t)
@@ -150,9 +151,9 @@ func Socket(t testing.TB, name string) int {
 	return s
 }
 
-// Stack returns a socket that receives the IPv4 packets of a protocol that reach the stack, behind
-// programs of XDP and TC. Interface host gets the address, which the packets need. Frames have a
-// broadcast address, so that the stack takes them.
+// Stack returns a socket that receives the IPv4 packets of a protocol after the programs of XDP and
+// TC have passed them to the network stack. Interface host gets the address, which the packets must
+// have as destination. Frames must have a broadcast address, so that the stack accepts them.
 func Stack(t testing.TB, address string, protocol int) int {
 	t.Helper()
 	if out, err := exec.Command("ip", "addr", "add", address+"/24", "dev", "host").CombinedOutput(); err != nil {
@@ -166,7 +167,7 @@ func Stack(t testing.TB, address string, protocol int) int {
 	return s
 }
 
-// BPFFS returns a directory of a BPF file system.
+// BPFFS returns a directory in a BPF file system.
 func BPFFS(t testing.TB) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -177,7 +178,8 @@ func BPFFS(t testing.TB) string {
 	return dir
 }
 
-// NoReport expects that an epoch has no report because the interface was deleted in it.
+// NoReport fails the test unless an epoch lacks a report because the interface was deleted in that
+// epoch.
 func NoReport(t testing.TB, p agent.DataPath, epoch uint64) {
 	t.Helper()
 	p.Advance(epoch + 1)

@@ -28,7 +28,7 @@ func Rounds(tb testing.TB) int {
 	return rounds
 }
 
-// ProcessorTime returns the processor time of f, in seconds.
+// ProcessorTime returns the processor time that f uses, in seconds.
 func ProcessorTime(f func()) float64 {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -48,8 +48,8 @@ func Median(v []float64) float64 {
 	return v[len(v)/2]
 }
 
-// Ratios returns the median, the least and the greatest ratio of the rates of each round to the
-// rates of base.
+// Ratios divides the rate of each round by the rate of base in the same round, and returns the
+// median, the least and the greatest ratio.
 func Ratios(rates, base []float64) (middle, least, most float64) {
 	var r []float64
 	for i := range rates {

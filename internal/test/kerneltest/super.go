@@ -7,13 +7,13 @@ import (
 	"slices"
 )
 
-// SuperPacket is a frame that the kernel segments later, or has merged, as a program at TC sees it.
+// SuperPacket is a frame that the kernel will segment or has merged, as a program at TC sees it.
 type SuperPacket struct {
 	Name    string
 	Frame   []byte
-	Size    uint32 // length of the data of a segment: gso_size
-	Packets uint32 // on the wire
-	Headers int    // bytes of the frame that are in each segment
+	Size    uint32 // bytes of data per segment: gso_size
+	Packets uint32 // packets on the wire
+	Headers int    // bytes of headers that each segment repeats
 }
 
 // super builds a super-packet from the innermost header to the outermost one.
@@ -72,8 +72,8 @@ func (b super) ethernet(kind uint16, tags ...uint16) super {
 	return append(binary.BigEndian.AppendUint16(h, kind), b...)
 }
 
-// SuperPackets returns super-packets of all kinds of headers, each with ten segments of which the
-// last one is shorter.
+// SuperPackets returns a super-packet for each kind of headers, with ten segments of which the last
+// one is shorter.
 func SuperPackets() []SuperPacket {
 	const size, packets = 200, 10
 	data := make([]byte, size*packets-1)
@@ -83,8 +83,7 @@ func SuperPackets() []SuperPacket {
 	plain := func() super { return tcp(12, data).ipv4(6, 0) }
 	framed := func() super { return plain().ethernet(0x0800) }
 	const ipv4, ipv6 = 0x0800, 0x86dd
-	// A UDP datagram whose data look like VXLAN with a packet in it, from a sender of UDP segments:
-	// the packet in it is as long as a segment.
+	// Merged UDP datagrams whose data look like VXLAN with an inner packet as long as one segment.
 	segment := tcp(0, make([]byte, size-70)).ipv4(6, 0).ethernet(ipv4).behind(8, 0, 0, 0, 0, 0, 9, 0)
 	var datagrams super
 	for range packets {

@@ -27,7 +27,7 @@ const (
 	gsoTCPv4      = 1
 	gsoTCPv6      = 4
 	gsoUDP        = 5
-	gsoInUDP      = 0x20 // GSO in a tunnel of UDP over IPv4
+	gsoInUDP      = 0x20 // segmentation inside a UDP tunnel over IPv4
 )
 
 // onWire is a super-packet that a virtual machine or a packet socket sends.
@@ -35,7 +35,7 @@ type onWire struct {
 	name       string
 	gso        byte
 	frame      super
-	l4         int // offset of the innermost TCP or UDP
+	l4         int // offset of the innermost TCP or UDP header
 	outer, nh  int // offsets of a tunnel's outer UDP header and inner IP header
 	headers    int
 	routed     bool // whether the kernel forwards the packet (IPv4)
@@ -73,7 +73,7 @@ func wireKinds() []onWire {
 	}
 }
 
-// header returns struct virtio_net_hdr of a size.
+// header returns a struct virtio_net_hdr of the given size in bytes.
 func (w onWire) header(size int) []byte {
 	h := make([]byte, size)
 	h[0], h[1] = needsChecksum, w.gso
@@ -92,8 +92,8 @@ const (
 	tunnelHeader = 24 // bytes of struct virtio_net_hdr_v1_hash_tunnel
 )
 
-// openTap returns a device of a virtual machine, which takes super-packets, and the size of their
-// header; the kernel knows super-packets in tunnels since Linux 6.17.
+// openTap returns a tap device that accepts super-packets, as a virtual machine's does, and the
+// size of their header. Linux supports super-packets in tunnels since version 6.17.
 func openTap(t *testing.T, name string) (file *os.File, header int) {
 	t.Helper()
 	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC, 0)
@@ -121,7 +121,7 @@ func openTap(t *testing.T, name string) (file *os.File, header int) {
 	return file, plainHeader
 }
 
-// SegmentBefore makes the kernel segment super-packets before an interface.
+// SegmentBefore makes the kernel segment super-packets before they reach an interface.
 func SegmentBefore(t *testing.T, name string) {
 	t.Helper()
 	features, err := hostkernel.Features(name)
@@ -135,10 +135,10 @@ func SegmentBefore(t *testing.T, name string) {
 	}
 }
 
-// Wire compares the counts of a role with the packets on the wire: super-packets that a packet
-// socket sends by interface host, and super-packets of a virtual machine, which arrive at a tap
-// device and are forwarded by host. start runs the role on an interface. Interface host leaves
-// segmentation to the kernel, so each frame at the other end is a packet on the wire.
+// Wire compares the packets that a role counts with the packets on the wire. It sends super-packets
+// from a packet socket by interface host, and super-packets of a virtual machine, which arrive at a
+// tap device and which the kernel forwards to host. start runs the role on an interface. The kernel
+// segments after interface host, so each frame at the other end is a packet on the wire.
 func Wire(t *testing.T, start func(name string) Counts) {
 	if !Isolated(t) {
 		return
@@ -150,7 +150,7 @@ func Wire(t *testing.T, start func(name string) Counts) {
 		t.Fatal(err)
 	}
 	for _, args := range []string{"link set dev vm up", "addr add 10.0.1.1/24 dev vm", "addr add 10.0.2.1/24 dev host",
-		"neigh add 10.0.2.9 lladdr 02:00:00:00:02:09 dev host"} { // no interface: net forwards nothing
+		"neigh add 10.0.2.9 lladdr 02:00:00:00:02:09 dev host"} { // no interface's MAC, so net does not forward
 		if err := testkit.IP(args); err != nil {
 			t.Fatal(err)
 		}
@@ -164,7 +164,7 @@ func Wire(t *testing.T, start func(name string) Counts) {
 	}
 	atHost, atVM := start("host"), start("vm")
 	b := make([]byte, 1<<17)
-	frames := func() (n uint64) { // on the wire, since the last call
+	frames := func() (n uint64) { // number of frames on the wire since the last call
 		for {
 			size, err := unix.Read(far, b)
 			if err != nil {
@@ -214,5 +214,5 @@ func Wire(t *testing.T, start func(name string) Counts) {
 	}
 }
 
-// NotCounted is the count of packets of a direction in which a role does not count.
+// NotCounted stands for the count of a direction that a role does not count.
 const NotCounted = 1<<64 - 1

@@ -87,20 +87,21 @@ func readKnown(name string) (map[string]bool, error) {
 	return out, err
 }
 
-// options are what the flags say of one run.
+// options are the flags' values for one run.
 type options struct {
 	functions   []string        // functions to change; all if empty
 	share       float64         // share of the mutants to test
-	part, parts int             // tests each parts-th mutant, from the part-th on; part begins at 1
+	part, parts int             // tests every mutant whose number, divided by parts, has the same remainder as part
 	packages    []string        // packages to test
 	run         string          // tests to run, as go test -run
-	limit       time.Duration   // time after which a mutant counts as found
-	known       map[string]bool // mutants that change no result
+	limit       time.Duration   // time limit of the tests; a mutant that exceeds it counts as found
+	known       map[string]bool // mutants that are allowed to survive
 	again       map[string]bool // mutants to test; all if empty
 }
 
-// mutateAll tests mutants of the package in a directory. It returns how many survived. Nearly all
-// mutants are compiled together, each behind a condition; what can't be is compiled alone.
+// mutateAll tests mutants of the package in a directory. It returns how many mutants survived.
+// Nearly all mutants are compiled together, each behind a condition; the others are compiled one by
+// one.
 func mutateAll(directory string, o options) (survivors int, err error) {
 	temporary, err := os.MkdirTemp("", "mutate")
 	if err != nil {
@@ -173,7 +174,7 @@ func (p *goPackage) alone(f *goFile, m *mutant, temporary string, o options) (ki
 	return test(temporary, f.name, source.Bytes(), o.packages, o.run, o.limit)
 }
 
-// test reports whether the tests fail, or do not compile, with another source of a file.
+// test replaces the source of a file and reports whether the tests then fail or do not compile.
 func test(temporary, name string, source []byte, packages []string, run string, limit time.Duration) (bool, error) {
 	path, err := filepath.Abs(name)
 	if err != nil {
@@ -198,7 +199,7 @@ func test(temporary, name string, source []byte, packages []string, run string, 
 // progressEvery is the time between two lines of progress.
 const progressEvery = 30 * time.Second
 
-// arguments are those of the go command that runs the tests.
+// arguments returns the arguments with which the go command runs the tests.
 func arguments(packages []string, run string, limit time.Duration, further ...string) []string {
 	args := append([]string{"test", "-vet=off", "-failfast", "-timeout", limit.String()}, further...)
 	args = append(args, packages...)
@@ -208,24 +209,25 @@ func arguments(packages []string, run string, limit time.Duration, further ...st
 	return args
 }
 
-// mutant is one change of a file. change makes it in the tree and returns what takes it back. edits
-// make it in the text behind a condition; without them the mutant is compiled alone.
+// mutant is one change of a file. change applies it to the syntax tree and returns a function that
+// reverts it. edits returns the text edits that apply it behind a condition; if edits is nil, the
+// mutant is compiled alone.
 type mutant struct {
 	at       token.Pos
 	function string
 	text     string
 	change   func() (undo func())
 	edits    func(number int) []edit
-	number   int  // number of the condition; from 1 on
+	number   int  // number that the condition compares, from 1
 	woven    bool // compiled together with others
 }
 
-// label names the mutant of a file.
+// label returns a text that identifies the mutant of a file.
 func (m *mutant) label(file string) string {
 	return fmt.Sprintf("%s: %s: %s", filepath.Base(file), m.function, m.text)
 }
 
-// exchanged are operators and what replaces them.
+// exchanged maps each operator to the operators that replace it.
 var exchanged = map[token.Token][]token.Token{
 	token.LSS: {token.LEQ, token.GEQ}, token.LEQ: {token.LSS, token.GTR},
 	token.GTR: {token.GEQ, token.LEQ}, token.GEQ: {token.GTR, token.LSS},
@@ -271,7 +273,7 @@ func mutants(file *ast.File, info *types.Info) (out []*mutant) {
 	return out
 }
 
-// removals adds the mutants that lack one statement of a list.
+// removals adds mutants, each of which lacks one statement of a list.
 func removals(list []ast.Stmt, add func(token.Pos, string, func(int) []edit, func() func())) {
 	for i, was := range list {
 		edits := around(was, "if mutant != N { ", " }")
@@ -282,7 +284,7 @@ func removals(list []ast.Stmt, add func(token.Pos, string, func(int) []edit, fun
 			}
 		case *ast.ExprStmt:
 			if strings.HasPrefix(source(s), "panic(") {
-				edits = nil // the function may end here
+				edits = nil // a function that ends with this statement would lack a return
 			}
 		case *ast.BranchStmt:
 			if s.Tok == token.FALLTHROUGH {
@@ -299,7 +301,7 @@ func removals(list []ast.Stmt, add func(token.Pos, string, func(int) []edit, fun
 	}
 }
 
-// source is a node as text in one line.
+// source returns a node's source text in one line.
 func source(n ast.Node) string {
 	var b bytes.Buffer
 	if err := format.Node(&b, token.NewFileSet(), n); err != nil {

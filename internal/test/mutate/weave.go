@@ -76,16 +76,16 @@ func load(directory string) (*goPackage, error) {
 	return p, err
 }
 
-// edit puts a text in the place of length bytes of a file.
+// edit replaces length bytes of a file by a text.
 type edit struct {
 	at     token.Pos
 	length int
 	text   string
-	behind bool // belongs behind what is before the position
+	behind bool // the text belongs to the node that ends at the position
 }
 
-// around returns the edits that put one text before a node and one behind it. In the text before,
-// N stands for the number of the mutant.
+// around returns the edits that put one text before a node and one after it. N in the first text is
+// replaced by the number of the mutant.
 func around(n ast.Node, before, behind string) func(int) []edit {
 	return func(number int) []edit {
 		before := strings.ReplaceAll(before, "N", strconv.Itoa(number))
@@ -94,7 +94,7 @@ func around(n ast.Node, before, behind string) func(int) []edit {
 }
 
 // binaryEdits returns the edits for one of the operators that replace a binary operator; nil if the
-// expression is a constant, or one whose type the file can't name.
+// expression is a constant, or if the file cannot name the expression's type.
 func binaryEdits(file *ast.File, n *ast.BinaryExpr, replacement int, info *types.Info) func(int) []edit {
 	if info.Types[n].Value != nil {
 		return nil
@@ -128,7 +128,7 @@ func binaryEdits(file *ast.File, n *ast.BinaryExpr, replacement int, info *types
 	if !named {
 		return nil
 	}
-	if replacement > 0 { // the first replacement's function has both
+	if replacement > 0 { // the function written for the first replacement handles the second, too
 		return func(int) []edit { return []edit{} }
 	}
 	function := "mutate" + map[token.Token]string{token.LSS: "Less", token.LEQ: "LessEqual", token.GTR: "Greater",
@@ -139,7 +139,8 @@ func binaryEdits(file *ast.File, n *ast.BinaryExpr, replacement int, info *types
 	}
 }
 
-// operators is the file that has the woven operators. The second replacement has the next number.
+// operators is the file that has the woven operators. A second replacement of the same operator has
+// the number after the first.
 const operators = `
 
 import (
@@ -200,7 +201,7 @@ func mutateRest[T mutateInteger](n int, a, b T) T {
 }
 `
 
-// suite is the compiled tests with all mutants.
+// suite holds the compiled tests of all mutants.
 type suite struct {
 	groups []group
 	took   time.Duration
@@ -213,7 +214,7 @@ type group struct {
 	limit, took       time.Duration
 }
 
-// build compiles the tests with all mutants, and runs them without one.
+// build compiles the tests with all mutants in one build, and runs them with no mutant active.
 func (p *goPackage) build(temporary string, o options) (*suite, error) {
 	replace, number := map[string]string{}, 1
 	put := func(name string, text []byte) error {
@@ -269,8 +270,8 @@ func (p *goPackage) build(temporary string, o options) (*suite, error) {
 	return s, nil
 }
 
-// weave returns a text with edits. Edits at one place are nested: what begins there stands in the
-// order of the edits, what ends there in the opposite one.
+// weave applies edits to a text. Edits at one place are nested: texts that begin there keep the
+// order of the edits, and texts that end there have the opposite order.
 func weave(set *token.FileSet, text []byte, edits []edit) []byte {
 	for i, j := 0, len(edits)-1; i < j; i, j = i+1, j-1 { // ends in the opposite order
 		edits[i], edits[j] = edits[j], edits[i]
@@ -300,8 +301,8 @@ func weave(set *token.FileSet, text []byte, edits []edit) []byte {
 
 var passed = regexp.MustCompile(`(?m)^--- PASS: (\w+) \(([0-9.]+)s\)`)
 
-// measure runs the tests of a binary without a mutant. Tests of less than a tenth of a second are
-// one group, every other test is one of its own.
+// measure runs the tests of a binary with no mutant active. Tests that take less than a tenth of a
+// second form one group; each other test is a group of its own.
 func measure(binary, directory string, o options) ([]group, error) {
 	c := exec.Command(binary, "-test.v", "-test.run", o.run, "-test.timeout", "20m")
 	c.Dir = directory

@@ -20,14 +20,14 @@ import (
 
 // Follow subscribes to paths of the collector in another goroutine, until the process ends. It
 // calls changed with each row below the paths: first with the existing rows, then whenever a row of
-// the collector changes. It calls changed with all rows of a plugin whenever the plugin's summary
-// changes, because the other rows come before it, and only if they changed. Each has "epoch", the
-// newest epoch of the summary, and "first-epoch"; rows below settled have the epoch that is
-// settled.
-// Repeated queries could miss results, because each epoch replaces the previous epoch's.
-// missed is the number of values that the collector did not send because this program was slow. A
-// container counts as a row of the list with its own path. lock is held while changed runs, and
-// while ended is set to the reason why the subscription ended.
+// the collector changes. Whenever the summary of a plugin changes, Follow calls changed with all
+// rows of the plugin, because the collector sends the plugin's other rows before the summary, and
+// only those that changed. Each of these rows has "first-epoch" and "epoch", the newest epoch of
+// the summary; rows below the container settled have the settled epoch. Repeated queries could miss
+// results, because each epoch replaces the previous epoch's. missed is the number of values that
+// the collector did not send because this program was slow. A container counts as a row of the list
+// with its own path. lock is held while changed runs, and while ended is set to the reason why the
+// subscription ended.
 func Follow(lock sync.Locker, changed func(list string, r Row, missed int64), ended *error, paths ...string) {
 	go func() {
 		err := Watch(lock, changed, paths...)
@@ -157,7 +157,7 @@ func split(elems []*gpb.PathElem) (row []*gpb.PathElem, leaf string) {
 	return elems[:at], strings.TrimPrefix(nameOf(elems[at+1:]), "/")
 }
 
-// nameOf returns a path without keys.
+// nameOf returns the text of a path without its keys.
 func nameOf(elems []*gpb.PathElem) string {
 	name := ""
 	for _, e := range elems {

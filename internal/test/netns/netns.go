@@ -53,8 +53,8 @@ func (r Row) Is(name string) bool {
 	return b
 }
 
-// Query returns the rows of all lists below a path of a gNMI server. Containers are in the list
-// "". netsketch is the path of the program.
+// Query returns the rows of all lists below a path of a gNMI server. The rows of containers are
+// under the name "". netsketch is the path of the program.
 func Query(netsketch, path, address string) (map[string][]Row, error) {
 	cmd := exec.Command(netsketch, "query", path, "--json", "--plaintext", "--address", address)
 	var message bytes.Buffer
@@ -93,8 +93,8 @@ func Program(host string, args ...string) (*exec.Cmd, error) {
 	return cmd, nil
 }
 
-// Kill ends the agent of a host by SIGKILL, and waits for its end. run is the directory of logs and
-// process ids.
+// Kill ends the agent of a host by SIGKILL, and waits until the process has ended. run is the
+// directory of logs and process ids.
 func Kill(run, host string) error {
 	text, err := os.ReadFile(filepath.Join(run, host+".pid"))
 	if err != nil {
@@ -107,7 +107,7 @@ func Kill(run, host string) error {
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 		return fmt.Errorf("process %d: %w", pid, err)
 	}
-	for range 1000 { // until it has released its pins, whether or not its parent waits for it
+	for range 1000 { // until the agent has released its pins; its parent may not have reaped it
 		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 		if err != nil || bytes.Contains(stat, []byte(") Z ")) {
 			return nil

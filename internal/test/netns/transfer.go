@@ -26,8 +26,8 @@ import (
 // Server is where h2 receives files.
 const Server = "10.0.2.1:8000"
 
-// Main runs a check, or the part of Send or Transfer that the process's arguments name. If there is
-// an error, it ends the process.
+// Main runs a check. In a child process, whose arguments name a part of Send or Transfer, it runs
+// this part instead. An error ends the process.
 func Main(check func() error) {
 	var err error
 	switch arg := append(os.Args[1:], "", ""); arg[0] {
@@ -67,7 +67,7 @@ func receive() error {
 	return err
 }
 
-// content returns the bytes of a file.
+// content returns the bytes of a file of the given size.
 func content(size int64) []byte {
 	b := make([]byte, size)
 	_, _ = rand.NewChaCha8([32]byte{byte(size)}).Read(b) // never fails
@@ -156,9 +156,9 @@ func open(device string) (socket, lacks int, err error) {
 	return s, 0, err
 }
 
-// digest names a packet from h1 to the Server by its IP identification, length, TCP sequence number
-// and hash; "" for any other packet. The hash leaves out MAC addresses, TTL and the IPv4 checksum,
-// because routers change them.
+// digest identifies a packet from h1 to the Server by its IP identification, length, TCP sequence
+// number and hash; "" for any other packet. The hash leaves out MAC addresses, TTL and the IPv4
+// checksum, because routers change them.
 func digest(frame []byte) string {
 	if len(frame) < 14+20+20 || binary.BigEndian.Uint16(frame[12:]) != 0x0800 {
 		return ""
@@ -176,7 +176,7 @@ func digest(frame []byte) string {
 		binary.BigEndian.Uint32(tcp[4:]), sum)
 }
 
-// child is a program that runs in a namespace and is ready.
+// child is a running program in a namespace that has reported that it is ready.
 type child struct {
 	*exec.Cmd
 	in  io.Closer
@@ -297,7 +297,7 @@ func count(packets []string, packet string) (n int) {
 	return n
 }
 
-// alike returns the packets with the sequence number of a packet.
+// alike returns the packets that have the same sequence number as a packet.
 func alike(packets []string, packet string) (same []string) {
 	seq := strings.Split(packet, ",")[2]
 	for _, p := range packets {
