@@ -4,9 +4,9 @@ package lab
 
 import "time"
 
-// Reasons for which a switch drops a packet, as Stats names them, in the order in which they are
-// looked for: the pipeline's own drops come last, as packets that a controller sends can add to
-// them.
+// Reasons for which a switch drops a packet, as Stats names them, in the order in which reason
+// checks them. Drops of the pipeline come last, because a controller's packets can increase that
+// counter, too.
 const (
 	dropNoProgram = iota
 	dropTrap
@@ -37,7 +37,8 @@ const dropUnknown = "reason not counted"
 
 type dropCounts [dropReasons]uint64
 
-// reason names a counter that grew, and adds one packet of it to before.
+// reason returns the name of a counter that is higher than in before, and increments that counter
+// in before.
 func (after *dropCounts) reason(before *dropCounts) string {
 	for i := range after {
 		if after[i] > before[i] {
@@ -54,7 +55,7 @@ func (after *dropCounts) reason(before *dropCounts) string {
 //	Sent + Copied + FromControllers = Received + Lost + all of Dropped + InTransit
 type Stats struct {
 	Sent            uint64            // packets that hosts sent
-	Copied          uint64            // further copies of a packet that switches sent on
+	Copied          uint64            // additional copies of packets, which switches made
 	FromControllers uint64            // packets that controllers sent into the network, LLDP not counted
 	Received        uint64            // packets that hosts received
 	Lost            uint64            // packets lost on links

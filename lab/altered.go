@@ -19,14 +19,14 @@ type altered struct {
 	mu       sync.Mutex
 	packets  uint64
 	examples []string
-	sent     []byte // scratch
+	sent     []byte // reused memory
 	received []byte
 }
 
 // Altered returns how many packets a host received changed, and descriptions of the first ones. A
 // packet is changed if it differs from the packet that the sender's application sent in more than
-// routers change: link-layer addresses, TTL and the checksum of IPv4. The data paths of hosts have
-// removed their headers.
+// routers change: link-layer addresses, TTL and the checksum of IPv4. The comparison comes after
+// the data paths of hosts have removed their headers.
 func (n *Network) Altered() (packets uint64, examples []string) {
 	n.altered.mu.Lock()
 	defer n.altered.mu.Unlock()

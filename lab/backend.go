@@ -24,14 +24,13 @@ type backend interface {
 	// P4Runtime.
 	services(rpc *grpc.Server) (gnmi bool, err error)
 	serverOptions() []grpc.ServerOption
-	// inject lets a frame arrive at a port. It returns when all copies have left by the node's
-	// wires.
+	// inject delivers a frame to a port. It returns when all copies have left by the node's wires.
 	inject(port uint32, frame []byte, at time.Duration)
 	// drops returns the packets that the switch has dropped so far, by reason.
 	drops() dropCounts
-	// neighbor lets an LLDP frame arrive at a port.
+	// neighbor delivers an LLDP frame to a port.
 	neighbor(port uint32, frame []byte, at time.Duration)
-	// speak runs the switch's own software, apart from packets, until ctx ends.
+	// speak runs the switch's control software, such as LLDP, until ctx ends.
 	speak(ctx context.Context)
 	// watch calls changed when a port is disabled, or enabled again, by its configuration.
 	watch(port uint32, changed func(disabled bool))

@@ -40,10 +40,10 @@ type external struct {
 	cancel  context.CancelFunc
 	clones  atomic.Bool // a controller has written a clone session
 
-	// Of inject, which the node calls from one goroutine at a time.
+	// The following fields are for inject, which the node calls from one goroutine at a time.
 	packets *dataplane.Client // nil before the first packet
 	id      uint64
-	gone    uint64 // packets that did not leave
+	gone    uint64 // packets that did not leave within swallowed
 }
 
 // swallowed is the real time after which a packet in BMv2 counts as lost.
@@ -140,7 +140,7 @@ func (s *external) pass(port uint32, frame []byte) (dataplane.Packet, error) {
 		if !fresh || status.Code(err) != codes.Unavailable {
 			return dataplane.Packet{}, err
 		}
-		// BMv2 refuses streams for a moment after it got its pipeline, and with them the packet.
+		// For a moment after BMv2 got its pipeline, it refuses streams, and then loses the packet.
 		select {
 		case <-time.After(10 * time.Millisecond):
 		case <-s.sw.Ended():
@@ -152,8 +152,8 @@ func (s *external) pass(port uint32, frame []byte) (dataplane.Packet, error) {
 }
 
 // follow returns all copies of the newest packet, in the order of their ports; one copy has left
-// already. When one copy leaves, all others are in the queues of their ports, or have left these:
-// they leave before frames that join the queues then.
+// already. When one copy leaves, every other copy is in the queue of its port or has left it, so it
+// leaves before frames that are queued later.
 func (s *external) follow(first dataplane.Packet) ([]dataplane.Packet, error) {
 	out, id := []dataplane.Packet{first}, s.id
 	for port := range s.nd.out {
@@ -248,7 +248,7 @@ func (s *external) close() error {
 	return errors.Join(errs...)
 }
 
-// relay passes P4Runtime on to another server. Errors go back as they are.
+// relay passes P4Runtime on to another server. relay returns the other server's errors unchanged.
 type relay struct {
 	p4v1.UnimplementedP4RuntimeServer
 	to    p4v1.P4RuntimeClient

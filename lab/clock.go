@@ -17,8 +17,8 @@ type Clock interface {
 	// Lag returns the longest time by which an event came after its time on the machine's clock. A
 	// clock that does not follow the machine's has none: it returns 0.
 	Lag() time.Duration
-	// wait returns true when the time is at, and false when wake was signalled
-	// before. A virtual clock moves to at at once.
+	// wait waits until the time at and returns true, or returns false as soon as wake is signaled. A
+	// virtual clock jumps to at immediately.
 	wait(ctx context.Context, at time.Duration, wake <-chan struct{}) (bool, error)
 }
 
@@ -87,7 +87,7 @@ func PacedClock(v *epoch.Virtual) Clock {
 	return &pacedClock{virtualClock{v, now}, WallClock(now).(*wallClock)}
 }
 
-// tick is how long a paced clock stands still at most while it waits for the next event.
+// tick is the longest time for which a paced clock stands still while it waits for the next event.
 const tick = 10 * time.Millisecond
 
 type pacedClock struct {

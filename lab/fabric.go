@@ -99,10 +99,11 @@ func LeafSpine(leaves, spines, hostsPerLeaf int, latency time.Duration) (*Fabric
 }
 
 // FatTree returns the k-ary fat tree of Al-Fares et al. (SIGCOMM 2008, section 3): k pods of k/2
-// edge and k/2 aggregation switches, (k/2)² core switches, k³/4 hosts. pods below k builds only the
-// first pods, and leaves out core switches' ports to the others; cores, a multiple of k/2, builds
-// only this number of core switches, equally many above each aggregation switch. ChameleMon's
-// testbed has k=4, two pods and two cores. 0 means all.
+// edge and k/2 aggregation switches, (k/2)² core switches, k³/4 hosts. If pods is below k, only the
+// first pods are built, without the core switches' ports to the other pods. If cores, a multiple of
+// k/2, is lower than their full number, only this number of core switches is built, equally many
+// above each aggregation switch. ChameleMon's testbed has k=4, two pods and two cores. For both, 0
+// means all.
 func FatTree(k, pods, cores int, latency time.Duration) (*Fabric, error) {
 	if pods == 0 {
 		pods = k

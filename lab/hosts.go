@@ -113,7 +113,7 @@ func (n *Network) LostProbes() map[string]uint64 {
 	return maps.Clone(n.probesLost)
 }
 
-// arrive takes a frame to a host.
+// arrive delivers a frame to a host.
 func (n *Network) arrive(h *host, frame []byte, p *passage) {
 	if !p.probe {
 		h.received.Add(1)

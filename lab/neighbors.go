@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The switches' own software apart from packets: LLDP between neighbors, and
-// the state of a link that both its ends decide.
+// The control software of switches: LLDP between neighbors, and the state of a link that both its
+// ends decide.
 
 package lab
 
@@ -19,7 +19,7 @@ func isLLDP(pkt []byte) bool {
 	return len(pkt) >= 14 && binary.BigEndian.Uint16(pkt[12:]) == lldp.EtherType
 }
 
-// neighbor carries an LLDP frame to the other end of a wire, at once and without chance,
+// neighbor carries an LLDP frame to the other end of a wire, immediately and without random loss,
 // so that experiments are the same with it and without.
 func (n *Network) neighbor(w *wire, pkt []byte, at time.Duration) {
 	w.mu.Lock()

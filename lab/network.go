@@ -46,23 +46,23 @@ type Config struct {
 	Program  *compiled.Program
 	Programs map[string]*compiled.Program // programs by a switch's name, or else by its role
 	// BMv2 names the switches, by name or role, that run BMv2's simple_switch_grpc instead of soft
-	// switches. It must be on the PATH. Copies of a packet are carried on if they are clones. Programs
-	// there must read packets of the CPU port as this repository's programs do, because the lab sends
-	// frames behind the clones. LinkState.Down takes no ports of a BMv2 switch down.
+	// switches. It must be on the PATH. The lab forwards copies of a packet if they are clones.
+	// Programs there must read packets of the CPU port as this repository's programs do, because the
+	// lab sends frames behind the clones. LinkState.Down takes no ports of a BMv2 switch down.
 	BMv2 map[string]bool
 	// Unconfigured names the soft switches that start without a P4Runtime device id and without
 	// numbers of ports, until these are set over gNMI.
 	Unconfigured []string
 	Clock        Clock        // nil: a wall clock that starts now
 	Seed         uint64       // seed of losses and of the switches' random()
-	Keep         int          // number of sealed ground-truth segments kept for each switch; 0: 16
+	Keep         int          // number of sealed ground-truth segments kept for each switch; 0 means 16
 	Logger       *slog.Logger // nil: discards
 	// Compiler compiles the programs of soft switches; nil for one of the network's own.
 	Compiler *softswitch.Compiler
 	// Header is the header that hosts insert (SetHostPath); nil if they insert none.
 	Header *header.Layout
-	// Rule defines the flows of packets for ground truth; nil: as programs do without settings, and
-	// at hosts truth.Parse.
+	// Rule defines the flows of packets for ground truth; nil is the rule of programs without
+	// settings, and truth.Parse at hosts.
 	Rule truth.Rule
 	// Track keeps the ground truth of how long packets stayed at switches (Network.Stays).
 	Track bool
@@ -96,11 +96,11 @@ type Network struct {
 	queue   eventQueue
 	seq     uint64
 
-	// The packet that Play took from a source and did not get to; Play's own.
+	// The packet that Play took from a source and has not played yet. Only Play uses held.
 	held     traffic.Packet
 	heldMore bool
 	heldFrom traffic.Source
-	direct   load // the packet that Play hands to a switch without queueing it; Play's own
+	direct   load // the packet that Play hands to a switch without queueing it; only Play uses it
 }
 
 // node is one switch with its servers and its ground truth.
@@ -115,7 +115,7 @@ type node struct {
 	served   chan error
 	serving  bool
 	stopped  atomic.Bool
-	dead     atomic.Int64 // the lab's time at which it stopped
+	dead     atomic.Int64 // the lab's time at which the switch stopped
 	index    int
 	depth    int               // depth of the ports' queues
 	out      map[uint32]*wire  // wires that leave, by port
@@ -154,7 +154,7 @@ type node struct {
 	lines  map[uint32]*line // queues by port, nil without queues; the lines are guarded by lineMu
 
 	left            atomic.Uint64 // number of copies of the packet inside that have left
-	fromControllers atomic.Uint64 // packets that left and were not inside
+	fromControllers atomic.Uint64 // packets of controllers that left
 }
 
 // New builds the network and starts a P4Runtime and gNMI server for each switch on a
@@ -299,7 +299,7 @@ func (n *Network) startNode(nd *node, seed uint64) error {
 		return err
 	}
 	nd.addr = lis.Addr().String()
-	// A call may compile a program; the switch ends behind it.
+	// A call may compile a program, so Stop waits for running calls before the switch is closed.
 	nd.rpc = grpc.NewServer(append(nd.sw.serverOptions(), grpc.UnaryInterceptor(nd.orderFlips),
 		grpc.WaitForHandlers(true))...)
 	if nd.gnmi, err = nd.sw.services(nd.rpc); err != nil {
@@ -369,8 +369,8 @@ func (nd *node) receive(port uint32, l *load, at time.Duration) {
 	nd.plan()
 }
 
-// recorded returns the frame that ground truth of the switch has, nil: none. Switches that read the
-// header do not count probes that carry it; others know no header.
+// recorded returns the frame that the switch's ground truth counts; nil if the switch does not
+// count the packet, as a probe with OmniMon's header where the program reads that header.
 func (nd *node) recorded(l *load) []byte {
 	switch {
 	case !l.probe:
@@ -540,10 +540,10 @@ var ErrNoLink = errors.New("no such link")
 
 // LinkState is the state of a link.
 type LinkState struct {
-	// Loss is the share of packets that are lost, each direction for itself, 0 to 1.
+	// Loss is the share of packets that are lost, independently in each direction, 0 to 1.
 	Loss float64
-	// Flows is the share of flows that Loss is about, chosen by a hash of the flow that differs
-	// from link to link: a grey failure. 0 or 1 means all packets.
+	// Flows is the share of flows that Loss affects, chosen by a hash of the flow that differs from
+	// link to link: a grey failure. 0 or 1 means all packets.
 	Flows float64
 	// Down loses everything and sets the ports at both ends down.
 	Down bool
@@ -576,7 +576,7 @@ func (n *Network) SetLoss(i int, loss, flows float64) {
 }
 
 // SetFilter makes switch i lose the frames for which drop returns true before it counts them, as a
-// router that passes no IP options. nil: none.
+// router that passes no IP options. nil removes the filter.
 func (n *Network) SetFilter(i int, drop func(frame []byte) bool) {
 	nd := n.nodes[i]
 	nd.mu.Lock()

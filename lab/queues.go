@@ -10,16 +10,17 @@ import (
 
 // Queue is the queue of every port of the soft switches. BMv2 switches keep their own.
 type Queue struct {
-	// Rate is the packets a second that leave a port; 0: no queues, packets leave at once.
+	// Rate is the packets a second that leave a port; 0 means no queues: packets leave at once.
 	Rate uint64
-	// Depth bounds the packets that wait at a port; 0: 64. Further ones are dropped and counted.
+	// Depth bounds the packets that wait at a port; 0 means 64. Further packets are dropped and
+	// counted.
 	Depth int
 }
 
 // defaultDepth is the default depth of soft switches' queues.
 const defaultDepth = 64
 
-// depth returns the packets that wait at a port at most; 0 without queues.
+// depth returns the most packets that wait at a port; 0 without queues.
 func (q Queue) depth() int {
 	switch {
 	case q.Rate == 0:
@@ -147,7 +148,7 @@ func (nd *node) account(before *dropCounts, arrival uint32) {
 	nd.gone = nd.gone[:0]
 }
 
-// advance sends what leaves queues up to a time. nd.mu is held.
+// advance sends the packets that leave queues until a time. nd.mu is held.
 func (nd *node) advance(at time.Duration) {
 	if nd.lines == nil {
 		return

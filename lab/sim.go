@@ -53,7 +53,7 @@ type passage struct {
 	tracked bool           // the packet's stays are ground truth, and key is its flow
 	entered time.Duration  // time at which the frame entered its switch
 	segment *truth.Segment // segment of that switch
-	stays   []truth.Stay   // at earlier switches
+	stays   []truth.Stay   // stays at earlier switches
 }
 
 // endpoint is a port of a switch, or a host.
@@ -112,12 +112,12 @@ func (q *eventQueue) pop() event {
 type wire struct {
 	link  string // name of the link in the journal
 	to    endpoint
-	inner bool // between switches
+	inner bool // whether the wire is between switches
 
 	mu      sync.Mutex
 	latency time.Duration
 	down    bool
-	held    time.Duration // packets wait until then
+	held    time.Duration // time until which packets wait on the wire
 	chance  chance
 	lost    uint64
 }
@@ -188,7 +188,7 @@ func (n *Network) schedule(at time.Duration, to endpoint, frame []byte, p *passa
 }
 
 // Transmit makes host i send a probe of its agent now. Stats and ground truth leave it out, except
-// the ground truth of switches that count it as any packet.
+// the ground truth of switches that count the probe like any other packet.
 func (n *Network) Transmit(i int, frame []byte) {
 	h, p, now := &n.hosts[i], passage{probe: true}, n.clock.Now()
 	if latency, ok := h.up.carry(&p, now); ok {

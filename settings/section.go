@@ -179,7 +179,7 @@ func (n *Node) with(path string, value *Node) (*Node, error) {
 // find returns the value at a path such as "dimensions[0].key", or the nearest enclosing one.
 func (n *Node) find(path string) *Node {
 	var next *Node
-	name := "" // may contain dots: the longest one that fits is the key
+	name := "" // a key may contain dots: the longest name that fits is the key
 	for _, k := range n.Keys {
 		rest, ok := strings.CutPrefix(path, k.Name)
 		if ok && (rest == "" || rest[0] == '.' || rest[0] == '[') && len(k.Name) >= len(name) {

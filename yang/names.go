@@ -87,7 +87,7 @@ var baseUnits = func() map[string]unit {
 	return all
 }()
 
-// unitOf returns the unit of a leaf in metrics; ok is false for units that their names leave out.
+// unitOf returns the unit of a leaf in metrics; ok is false for units that metric names leave out.
 func unitOf(leaf *Leaf) (u unit, ok bool) {
 	switch {
 	case leaf.Type.Name == "timestamp":
@@ -99,7 +99,7 @@ func unitOf(leaf *Leaf) (u unit, ok bool) {
 	return u, ok
 }
 
-// MetricScale returns by what the values of a leaf are multiplied for its metric.
+// MetricScale returns the factor by which the values of a leaf are multiplied for its metric.
 func MetricScale(leaf *Leaf) float64 {
 	if u, ok := unitOf(leaf); ok {
 		return u.scale
@@ -116,8 +116,8 @@ var derivedUnit = regexp.MustCompile(`^(?:(?:pico|nano|micro|milli|centi|deci|de
 var abbreviations = map[string]string{"s": "secs", "sec": "secs", "ms": "msecs", "us": "usecs", "ns": "nsecs",
 	"b": "b1", "kb": "kbyte", "mb": "mbyte", "gb": "gbyte", "tb": "tbyte", "pb": "pbyte", "m": "m1", "h": "h1", "d": "d1"}
 
-// metricWord returns a word of a leaf's path as metrics have it. It is empty if the word is the
-// unit, which metrics have at their end.
+// metricWord returns a word of a leaf's path as metrics have it. The word is empty if it is the
+// unit, because metric names end with the unit.
 func metricWord(word string, leaf *Leaf) string {
 	if other, ok := metricTypes[word]; ok {
 		return other

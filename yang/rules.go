@@ -159,7 +159,8 @@ var grouped = map[string]struct{ grouping, of, units string }{
 // alertLeaves are leaves of the grouping alert that clients need.
 var alertLeaves = []string{"location", "kind", "active", "severity", "since-epoch", "last-change", "count"}
 
-// checkGroupings warns of a leaf of results that has another form than in netsketch-results.
+// checkGroupings warns of a leaf of results whose form differs from the leaf of the same name in
+// netsketch-results.
 func checkGroupings(n *Node, warn func(n *Node, text string, args ...any)) {
 	t := n.Leaf.Type
 	if g, ok := grouped[n.Name]; ok && (t.Name != g.of || n.Leaf.Units != g.units) {
@@ -217,7 +218,7 @@ func (t *Type) enumeration() (values []string) {
 }
 
 // placeIn returns the place of a node, or of the closest node above it that is in the text of a
-// module: a node can be from a grouping of another one.
+// module: a node can come from a grouping of another module.
 func (s *Schema) placeIn(n *Node, module string) string {
 	for at := n; at != nil; at = at.Parent {
 		if p := s.place(at); strings.HasPrefix(p, module+".yang:") || strings.Contains(p, " "+module+".yang:") {

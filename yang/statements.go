@@ -39,7 +39,7 @@ type moduleText struct {
 	imports map[string]string // prefix to module name
 	defs    map[definition]*statement
 
-	implemented bool // adds its nodes to the data tree; otherwise it is only imported
+	implemented bool // whether the module adds its nodes to the data tree, and is not only imported
 }
 
 // definition names a definition below a statement.

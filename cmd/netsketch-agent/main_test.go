@@ -31,7 +31,7 @@ func TestImports(t *testing.T) {
 	const project = "github.com/netsketch/netsketch/"
 	allowed := []string{"cmd/netsketch-agent", "hostagent/", "internal/", "settings", "sketch", "yang",
 		"collector/topology", "outputs/gnmi/server", "hostagent/omnimon/query"}
-	// They are large: parsers of all protocols, a NATS server.
+	// These dependencies are large: parsers of all protocols, a NATS server.
 	forbidden := []string{"gopacket/", "nats-io/"}
 	for name := range strings.Lines(string(out)) {
 		name = strings.TrimSpace(name)

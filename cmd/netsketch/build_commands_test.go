@@ -132,7 +132,7 @@ func (c *checker) command(dir string, words []string) error {
 		return nil // sources of another program
 	}
 	var errs []error
-	for _, w := range words { // files
+	for _, w := range words { // words that name files
 		w = w[strings.LastIndexAny(w, "=,")+1:]
 		if f := fuzzWord.FindStringSubmatch(w); f != nil {
 			if found, err := declares(filepath.Join(c.repository, f[1]), "^"+f[2]+"$", false); err != nil || !found {

@@ -80,7 +80,7 @@ var span = regexp.MustCompile("`((?:bin/)?(?:netsketch|gnmic|gnmi_cli|make|go) [
 // commandsOf returns the commands of a page; place is the line.
 func commandsOf(page string) (out []documented) {
 	lines := strings.Split(page, "\n")
-	var block, language string // block is the fence
+	var block, language string // block is the fence of the current code block
 	prompt := false
 	for i := 0; i < len(lines); i++ {
 		line, text := lines[i], ""

@@ -266,7 +266,7 @@ func killed(t *testing.T, h *holdingSwitch, state devconfig.State, kept bool) {
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	digest := func() (digest string, ok bool) { // of the switch's plan
+	digest := func() (digest string, ok bool) { // digest of the switch's plan
 		reply, err := devconfig.Call(t.Context(), records, devconfig.Request{Command: "plan"})
 		if err != nil || len(reply.Plans) == 0 || reply.Plans[0].Error != "" {
 			return "", false

@@ -345,7 +345,7 @@ func TestExpiry(t *testing.T) {
 			t.Errorf("%q is logged %d times:\n%s", line, got, &log)
 		}
 	}
-	// A new process logs it at its start.
+	// A new process logs the expiry at its start.
 	var again testkit.Log
 	use(t, certs.New(certs.Options{Logger: again.Logger(), Now: clock}), certs.Files{Cert: cert, Key: key})
 	if !strings.Contains(again.String(), "certificate has expired") {

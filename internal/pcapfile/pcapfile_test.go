@@ -409,8 +409,8 @@ func TestTruncatedNg(t *testing.T) {
 	}
 }
 
-// ngFile is a pcapng file with two sections, in each the kinds of blocks with packets that there
-// are, and blocks without.
+// ngFile returns a pcapng file with two sections. Each has every kind of block that contains
+// packets, and blocks that contain none.
 func ngFile(order binary.AppendByteOrder) (data []byte) {
 	block := func(kind uint32, body ...any) {
 		var b []byte

@@ -46,7 +46,7 @@ func explain(program *cobra.Command, called string) {
 	})
 }
 
-// flagError extends the error for an unknown flag by the most similar flag, and removes the name of
+// flagError adds the most similar flag to the error for an unknown flag, and removes the name of
 // the function that could not read a value.
 func flagError(cmd *cobra.Command, err error, line string) error {
 	if missing, ok := errors.AsType[*pflag.NotExistError](err); ok {
@@ -65,7 +65,7 @@ func flagError(cmd *cobra.Command, err error, line string) error {
 	return fmt.Errorf("%w; see %s --help", err, line)
 }
 
-// kinds describes the values of flags by pflag's names of types.
+// kinds maps pflag's names of types to descriptions of flag values.
 var kinds = map[string]string{"int": "a whole number", "uint32": "a whole number from 0 to 4294967295",
 	"uint64": "a whole number from 0", "duration": "a duration with its unit, such as 100ms or 1s",
 	"bool": "true or false"}

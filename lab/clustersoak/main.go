@@ -84,8 +84,8 @@ func main() {
 	}
 }
 
-// runNATS runs one NATS server: its name, addresses for clients and routes, the directory, and the
-// routes of all.
+// runNATS runs one NATS server. args are its name, its addresses for clients and for routes, its
+// directory, and the route addresses of all servers.
 func runNATS(ctx context.Context, args []string) error {
 	b, err := bus.Connect(ctx, bus.Config{Name: "soak", Member: args[0], Serve: natsserver.Start,
 		Embedded: &bus.Embedded{Listen: args[1], RouteListen: args[2], Directory: args[3], Routes: args[4:]}})
@@ -117,10 +117,10 @@ type soak struct {
 	addresses  []string // addresses of NATS
 	collectors []*process
 	gnmi       []string
-	agents     []string                   // where collectors serve agents
+	agents     []string                   // addresses at which collectors serve agents
 	paths      []*agent.RolePath          // paths of the agents
-	inject     []func(frame []byte) error // into a port of a switch
-	listen     []string                   // P4Runtime of the switches
+	inject     []func(frame []byte) error // each injects a frame into a port of a switch
+	listen     []string                   // P4Runtime addresses of the switches
 	records    *records
 	failures   []string
 }
@@ -325,7 +325,7 @@ func (s *soak) killLeader(ctx context.Context) (time.Duration, error) {
 		return 0, err
 	}
 	defer b.Close()
-	current := false // all servers hold the leases
+	current := false // whether all servers hold the newest leases
 	leader := func() string {
 		ctx, cancel := context.WithTimeout(ctx, time.Second)
 		defer cancel()
@@ -483,7 +483,7 @@ func (s *soak) startBMv2(ctx context.Context) (stop func(), err error) {
 	}
 	var packets *dataplane.Client
 	s.inject = append(s.inject, func(frame []byte) (err error) {
-		for range 2 { // a stream from before the switch had its pipeline is over
+		for range 2 { // the switch ends a stream that was opened before its pipeline was set
 			if packets == nil {
 				if packets, err = dataplane.Open(ctx, conn, 1); err != nil {
 					packets = nil

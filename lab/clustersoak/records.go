@@ -160,7 +160,7 @@ func (r *records) connection(collector, device string, ready bool) {
 	}
 }
 
-// row records the packets of a device in an epoch, and each epoch once. A lost epoch has no count.
+// row records the packets of a device in an epoch, once for each epoch. A lost epoch has no count.
 func (r *records) row(device, of, count string) {
 	epoch, err1 := strconv.ParseUint(of, 10, 64)
 	packets, err2 := strconv.ParseUint(count, 10, 64)
@@ -186,8 +186,8 @@ func (r *records) drop(collector string) {
 	delete(r.ready, collector)
 }
 
-// owners returns the collector whose session with a switch is ready, of those switches that have
-// exactly one.
+// owners returns, for each switch with exactly one ready session, the collector that has the
+// session.
 func (r *records) owners() map[string]string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -263,8 +263,8 @@ func (r *records) count(number uint64) (n int) {
 	return n
 }
 
-// lostSince lists the epochs of switches and hosts without a row, from a number to the newest row
-// of any.
+// lostSince lists the epochs for which a switch or host has no row, from epoch number to the newest
+// epoch of any row.
 func (r *records) lostSince(number uint64) (lost []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -283,7 +283,7 @@ func (r *records) lostSince(number uint64) (lost []string) {
 	return lost
 }
 
-// allMeasured reports whether there is a row of each switch and host since a time.
+// allMeasured reports whether count switches and hosts have a row that arrived after a time.
 func (r *records) allMeasured(count int, since time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -48,7 +48,7 @@ func faulty(mode string, further ...string) needs {
 	return needs{faulty: strings.Join(append(further, `config: {mode: "`+mode+`"}`), "\n")}
 }
 
-// unstarted is a trial in which the plugin misbehaves before it is one.
+// unstarted is a trial in which the plugin misbehaves before its handshake.
 func unstarted(how string) needs { return faulty("", `environment: {FAULTY: `+how+`}`) }
 
 // epochsPass lets the fault last for some epochs.
@@ -316,7 +316,7 @@ func (t *trial) missing(device string) {
 	t.see("partial, missing %s: %q", device, short(t.device(device, "last-error")))
 }
 
-// quiet requires that the log has at least and at most these numbers of warnings about a device.
+// quiet requires that the number of the log's warnings about a device is between least and most.
 func (t *trial) quiet(device string, least, most int) {
 	t.Helper()
 	warnings := t.collector.logged("level=WARN", "device="+device) + t.collector.logged("level=ERROR", "device="+device)

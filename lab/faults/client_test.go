@@ -78,11 +78,11 @@ func (t *trial) device(name, leaf string) string {
 type result struct {
 	at       time.Time // arrival of the epoch's last part
 	status   string    // status of the epoch
-	expected int       // devices
+	expected int       // number of devices that the epoch should have
 	missing  string
 	warnings string
 	end      time.Time
-	packets  map[string]uint64 // of devices with results
+	packets  map[string]uint64 // packets of each device with results
 	state    map[string]string // status of the results of each device
 	changes  map[string]bool   // devices whose changes since the epoch before are known
 }

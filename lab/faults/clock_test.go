@@ -96,7 +96,7 @@ func step(t *trial, offset string) {
 	t.require(right >= 3, "%d of %d epochs have the new time", right, t.recorder.last()-before+1)
 }
 
-// stepSeen checks the log.
+// stepSeen checks that the log reports the step of the clock.
 func stepSeen(t *trial) {
 	n := t.collector.logged("the time of day was set; epochs follow it")
 	t.see("the time of day is the machine's plus an offset, for this process alone")

@@ -44,8 +44,8 @@ type network struct {
 	mu       sync.Mutex
 	clients  map[string]*dataplane.Client // clients with an open stream
 	injected map[string]uint64            // packets that arrived at a switch
-	sent     uint64                       // by h1
-	received uint64                       // by h2
+	sent     uint64                       // packets that h1 sent
+	received uint64                       // packets that h2 received
 	paused   bool
 }
 

@@ -85,7 +85,7 @@ type trial struct {
 	bin         binaries
 	dir         string
 	environment []string
-	gnmi        string // address
+	gnmi        string // address of the collector's gNMI server
 	client      context.Context
 	conn        *grpc.ClientConn
 
@@ -93,15 +93,15 @@ type trial struct {
 	network   *network
 	collector *process
 	recorder  *recorder
-	published *recorder // of plugin faulty's rows
-	database  *database // scripted
+	published *recorder // records the rows of plugin faulty
+	database  *database // the scripted database
 	influxd   *influxdbtest.Server
 	authority *testkit.Authority
 	keys      map[string]string // keys of the configuration by name; cases may add more
 
 	first    uint64 // epoch from which results are counted
 	injected uint64 // epoch in which the fault began
-	ended    uint64 // epoch in which it ended
+	ended    uint64 // epoch in which the fault ended
 
 	row row
 }

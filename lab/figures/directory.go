@@ -7,7 +7,8 @@ import (
 	"os"
 )
 
-// writable creates a directory and checks that files can be written to it, before minutes of work.
+// writable creates a directory and checks that files can be written to it, so that a run does not
+// fail after minutes of work.
 func writable(flag, directory string) error {
 	const out = "name a writable directory"
 	if err := os.MkdirAll(directory, 0o755); err != nil {

@@ -2,7 +2,7 @@
 
 //go:build linux
 
-// The cases.
+// The table of cases.
 
 package main
 

@@ -41,7 +41,7 @@ func follow() *results {
 	return r
 }
 
-// take is called with the lock held.
+// take stores a row. The caller holds the lock.
 func (r *results) take(list string, row netns.Row, _ int64) {
 	switch list {
 	case "/omnimon/summary":
@@ -79,7 +79,8 @@ func (r *results) flow(key string) (packets, received, lost int64, exact bool) {
 	return packets, received, lost, exact
 }
 
-// isExact reports whether the values of a flow are exact, but for missing packets that may be late.
+// isExact reports whether the values of a flow are exact, except that missing packets may still
+// arrive.
 func isExact(row netns.Row) bool {
 	lost := row.Text("lost-packets-quality")
 	return row.Text("quality") == "EXACT" && (lost == "EXACT" || lost == "UPPER_BOUND")

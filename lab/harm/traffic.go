@@ -67,7 +67,7 @@ type stream struct {
 
 	mu      sync.Mutex
 	sent    []time.Time // times of sending, by number
-	arrived []int       // copies, by number
+	arrived []int       // number of received copies, by packet number
 	refused map[int]error
 	damaged int
 }
@@ -272,7 +272,7 @@ func (t *traffic) open(name, from, to string, size int) (*stream, error) {
 	})
 }
 
-// start sends packets of a stream until the traffic stops, or until it has sent some.
+// start sends packets of a stream until the traffic stops, or until it has sent the given number.
 func (t *traffic) start(s *stream, packets int) {
 	t.senders.Go(func() {
 		tick := time.NewTicker(time.Second / packetRate)

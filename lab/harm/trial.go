@@ -24,8 +24,8 @@ import (
 // lease is the longest time for which a host goes on tagging packets to a host that is gone.
 const lease = 3 * time.Second
 
-// stillness bounds the time without progress of TCP: a lease, after which a retransmission that has
-// backed off comes as late again, and some seconds of a busy machine.
+// stillness bounds the time without progress of TCP: a lease, as long again until a retransmission
+// that has backed off, and some seconds for a busy machine.
 const stillness = 2*lease + 4*time.Second
 
 // scenario is a case.
@@ -39,7 +39,7 @@ type scenario struct {
 	untagged bool
 	// fail causes the failure; heal ends it. Either may be nil.
 	fail, heal func(*trial) error
-	// hold is the time between them, 6 s if 0.
+	// hold is the time between fail and heal, 6 s if 0.
 	hold time.Duration
 	// to are the hosts to which packets in flight at the failure may be lost, for as long as a lease.
 	to []string
@@ -48,7 +48,7 @@ type scenario struct {
 	silent []string
 	// ahead is how many epochs a host may be ahead of the clock, 1 if 0.
 	ahead int
-	// inexact: the results need not be exact after it.
+	// inexact: the results need not be exact after the failure.
 	inexact bool
 	// after is a further check, at the end.
 	after func(*trial) error
@@ -337,9 +337,10 @@ func (t *trial) recover() (int, string) {
 	return took, ""
 }
 
-// account fills the row.
+// account fills the row with counts of packets and connections.
 func (t *trial) account() {
-	// Packets that switches could not read in time, for want of a processor, are not telemetry's loss.
+	// Packets that switches could not read in time, for lack of processor time, are not telemetry's
+	// loss.
 	unread, err := t.world.unread()
 	if err != nil {
 		t.wrong("%v", err)

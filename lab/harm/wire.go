@@ -21,7 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// seen is a packet of the wire.
+// seen is a packet that was captured on the wire.
 type seen struct {
 	carrier string // option, shim, tunnel; empty: no carrier
 	probe   bool

@@ -113,7 +113,7 @@ func route(source int, k *flow.Key) (int, *analysis.Path) {
 // model is a switch as docs/omnimon.md describes it: four epochs of slots and of port counters.
 type model struct {
 	slots             [4][]int64
-	arrived, departed [4][]int64 // by link
+	arrived, departed [4][]int64 // packets by link
 }
 
 func newModel() *model {

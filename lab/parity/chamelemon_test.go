@@ -108,7 +108,7 @@ func compareEdge(t *testing.T, sent [][]byte) {
 		}
 	}
 
-	var flows [2]int // decoded, by family
+	var flows [2]int // decoded flows by family
 	for bank, e := range banks {
 		for row, r := range towers {
 			want := e.tower.Row(row)
@@ -135,8 +135,8 @@ func compareEdge(t *testing.T, sent [][]byte) {
 	}
 }
 
-// configureEdge has everything leave by the host port, but for some destinations that
-// leave by a port that is no edge, as if they were lost later on.
+// configureEdge makes all packets leave by the host port, except packets to some destinations,
+// which leave by a port inside the network and so count as lost there.
 func configureEdge(t *testing.T, sw *softswitch.Switch) {
 	t.Helper()
 	add := func(table, action string, match []softswitch.Match, params ...uint64) {

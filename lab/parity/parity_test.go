@@ -126,7 +126,7 @@ type mirror struct {
 	counters, heavy *p4values.Register
 }
 
-// mirrors makes one for each UnivMon in a program, from its annotations.
+// mirrors makes a mirror for each UnivMon in a program, from the program's annotations.
 func mirrors(t *testing.T, p *compiled.Program) []*mirror {
 	t.Helper()
 	catalog, err := p4values.NewCatalog(p.P4Info)
@@ -273,7 +273,7 @@ func TestRegistersMatchModel(t *testing.T) {
 	}
 }
 
-// flows are the flows that switches measure for packets in tunnels.
+// flows selects which flows switches measure for packets in tunnels.
 type flows struct {
 	choice string // action of the switch
 	host   wire.Encapsulation

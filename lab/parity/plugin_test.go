@@ -140,10 +140,9 @@ func column(t *testing.T, r *sdk.Results, list, device, name string) map[string]
 
 func relative(got, want float64) float64 { return math.Abs(got-want) / math.Max(want, 1) }
 
-// TestRealPackets: epochs of one second of the shared trace through the switch, with less
-// than 1 MB of registers a bank, against the ground truth: heavy hitters above 0.5 % of the
-// packets F1 0.98, entropy and distinct flows within 5 %, in every epoch. What is reached
-// stands in docs/univmon.md.
+// TestRealPackets: epochs of one second of the shared trace through the switch, with less than 1 MB
+// of registers a bank, against the ground truth: heavy hitters above 0.5 % of the packets F1 0.98,
+// entropy and distinct flows within 5 %, in every epoch. docs/univmon.md has the results.
 func TestRealPackets(t *testing.T) {
 	trace, err := traffic.OpenTrace(filepath.Join("..", "..", "..", "shared", "traces", "mixed-165k.pcap.gz"), nil, false)
 	if err != nil {

@@ -117,7 +117,7 @@ func (s *scale) run(ctx context.Context) error {
 	return s.wait(ctx)
 }
 
-// join starts the members and waits until each sees all.
+// join starts the members and waits until each sees all members.
 func (s *scale) join(ctx context.Context, dir string) error {
 	addresses, err := programs.FreeAddresses(1)
 	if err != nil {

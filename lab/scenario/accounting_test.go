@@ -153,7 +153,8 @@ func TestLossesAreAccountedFor(t *testing.T) {
 }
 
 // A port that receives more than it can send fills its queue: it sends at its rate, the packets
-// that find the queue full are dropped and counted, and those that wait at the end are on the way.
+// that find the queue full are dropped and counted, and the packets that wait at the end count as
+// on the way.
 func TestQueuesAreAccountedFor(t *testing.T) {
 	const rate, depth, epochs = 2000, 20, 2
 	s := small(t, "")
@@ -177,7 +178,7 @@ func TestQueuesAreAccountedFor(t *testing.T) {
 }
 
 // TestTraceWithOddDates: a packet dated hours ahead does not hold back those behind it; a run that
-// ends before the file is no success, and says how many packets it played.
+// ends before the file fails, and says how many packets it played.
 func TestTraceWithOddDates(t *testing.T) {
 	frame := make([]byte, 60)
 	frame[12], frame[14], frame[17], frame[22], frame[23] = 8, 0x45, 46, 64, 17
@@ -222,7 +223,7 @@ func TestTraceWithOddDates(t *testing.T) {
 			t.Errorf("%s: %+v, %d played, ok %v", tc.name, r.Traces, *r.Traces[0].Played, r.OK)
 		}
 	}
-	// A file of several keeps the pause in which another has packets.
+	// A file keeps its pause if another file has packets in the pause.
 	var dates []time.Duration
 	for at := time.Duration(0); at < 100*time.Second; at += 10 * time.Second {
 		dates = append(dates, at)
@@ -234,7 +235,7 @@ func TestTraceWithOddDates(t *testing.T) {
 	if r := play(t, s); len(r.Traces) != 2 || r.Traces[0].Pauses != 1 || *r.Traces[0].Played != 1 || r.OK {
 		t.Errorf("a pause beside another file: %+v", r.Traces)
 	}
-	// A packet longer than a switch takes is no success either.
+	// A packet longer than a switch accepts makes the run fail, too.
 	short := frame
 	frame = append(slices.Clone(frame), make([]byte, 1<<18)...)
 	long := write(0)

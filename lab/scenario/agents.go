@@ -64,7 +64,7 @@ func isAgentFile(name string) bool { return strings.ContainsRune(name, '/') }
 type agents struct {
 	running  context.Context
 	cancel   context.CancelFunc
-	limit    time.Duration         // for each wait but that for settings, in real time
+	limit    time.Duration         // bounds each wait except the wait for settings, in real time
 	patience time.Duration         // in real time: how long the agents wait until one more role has settings
 	all      []*hostAgent          // agents in the order of the fabric's hosts
 	names    []string              // of the roles, in the order of Scenario.Agents
@@ -101,7 +101,7 @@ type hostClock struct {
 // Now implements agent.Clock.
 func (c *hostClock) Now() time.Time { return c.Clock.Now().Add(time.Duration(c.offset.Load())) }
 
-// measured is the data path of a host, which states when it has settings.
+// measured is the data path of a host, which signals when it has settings.
 type measured struct {
 	*agent.RolePath
 	applied func()
@@ -369,7 +369,7 @@ func (a *agents) reach(ctx context.Context, number uint64) error {
 // relayLimit is the real time in which the collector relays an epoch.
 const relayLimit = 200 * time.Millisecond
 
-// reach waits until an epoch of the status of the agent, unless it was killed, is at least number.
+// reach waits until an epoch in the agent's status is at least number, or the agent was killed.
 func (x *hostAgent) reach(ctx context.Context, number uint64, epoch func(agent.Status) uint64) error {
 	for ; x.alive() && epoch(x.Status()) < number; x.Tick() { // the first epoch comes from the collector
 		select {

@@ -10,8 +10,8 @@ import (
 	"github.com/netsketch/netsketch/lab/scenario"
 )
 
-// BenchmarkEpochToUpdate measures from the end of an epoch to the first gNMI update at a
-// subscriber, and its parts as the collector measures them: six switches with 1 MB of
+// BenchmarkEpochToUpdate measures the time from the end of an epoch to the first gNMI update at a
+// subscriber, and the parts of this time as the collector measures them: six switches with 1 MB of
 // UnivMon each, on the wall clock. One operation is one epoch of 500 ms.
 func BenchmarkEpochToUpdate(b *testing.B) {
 	s, err := scenario.Default()

@@ -30,7 +30,7 @@ func (s *Scenario) sources(f *lab.Fabric, start time.Duration,
 	placements map[string]*placement,
 ) (traffic.Source, []io.Closer, error) {
 	var all, traces []traffic.Source
-	var counts []*atomic.Int64 // of the traces
+	var counts []*atomic.Int64 // packets of each trace
 	var closers []io.Closer
 	hosts := make([]traffic.Host, len(f.Hosts))
 	for i, h := range f.Hosts {
@@ -138,7 +138,7 @@ func (s *Scenario) program(name string, role lab.Role) string {
 func (s *Scenario) programText() string {
 	all := append([]string{s.Program}, slices.Collect(maps.Values(s.Programs))...)
 	if s.Programs[string(lab.RoleEdge)] != "" && s.Programs[string(lab.RoleTransit)] != "" {
-		all = all[1:] // nothing is left for the default
+		all = all[1:] // no switch uses the default program
 	}
 	for i, program := range all {
 		all[i] = filepath.Base(program)
@@ -364,7 +364,7 @@ func (s *Scenario) collectorConfig(f *lab.Fabric, switches []lab.Device, opts Op
 	if err != nil {
 		return nil, fmt.Errorf("scenario: %w", err)
 	}
-	cfg, err := config.Parse("the demo's configuration", data) // JSON is YAML
+	cfg, err := config.Parse("the demo's configuration", data) // JSON is valid YAML
 	if err != nil {
 		return nil, err
 	}

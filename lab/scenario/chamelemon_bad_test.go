@@ -213,7 +213,7 @@ func TestChameleMonSlowNetwork(t *testing.T) {
 	}
 }
 
-// An edge switch whose program does not measure: its packets would be taken for lost ones.
+// An edge switch whose program does not measure: its packets would look lost.
 func TestChameleMonUnmeasuredEdge(t *testing.T) {
 	s := faulty(t, 3)
 	s.Programs["edge2-2"] = "forwarding"

@@ -179,7 +179,7 @@ func TestChameleMonWithoutAnEdge(t *testing.T) {
 	w.alerted(t, r, "edge2-1", "SWITCH_MISSING", "nothing was delivered", missing...)
 }
 
-// A switch that flips late, but within the guard, changes nothing.
+// A switch that flips late, but within the guard, does not change the results.
 func TestChameleMonClockWithinTheGuard(t *testing.T) {
 	s := faulty(t, 5, scenario.Fault{Switch: "edge1-2", Late: 4 * time.Millisecond})
 	s.Guard = 6 * time.Millisecond
@@ -193,7 +193,7 @@ func TestChameleMonClockWithinTheGuard(t *testing.T) {
 	}
 }
 
-// If a switch is later than that, the epochs have an alert, and no value that needs several
+// If a switch flips later than the guard, the epochs have an alert, and no value that needs several
 // switches is published as exact.
 func TestChameleMonClockBeyondTheGuard(t *testing.T) {
 	s := faulty(t, 10, scenario.Fault{Switch: "edge1-2", Late: 8 * time.Millisecond, From: 225 * time.Millisecond,
@@ -249,7 +249,7 @@ func TestChameleMonLatePlan(t *testing.T) {
 				stopped = n
 			}
 		case stopped > 0 && n == stopped+held:
-			// The collector may have ended it meanwhile, and begun another.
+			// The collector may have ended the process meanwhile, and started another one.
 			if err := testkit.Signal(pid, syscall.SIGCONT); err != nil && !errors.Is(err, syscall.ESRCH) {
 				return err
 			}

@@ -30,8 +30,8 @@ import (
 
 // Check reports what Load cannot find: programs that cannot be loaded, agents that cannot be run,
 // plugins that do not start or refuse their configuration, and scoring of what a plugin does not
-// publish. The directory has the plugins that are named without a path. It returns what plugins
-// miss in the network, too: without it they run, and may have no results.
+// publish. The directory has the plugins that are named without a path. It also returns what
+// plugins need and the network lacks: the plugins run without it, but may have no results.
 func (s *Scenario) Check(ctx context.Context, directory string) (missing []string, _ error) {
 	var errs []error
 	add := func(key string, err error) {
@@ -111,7 +111,7 @@ func checkProgram(name string) error {
 }
 
 // checkNetwork reports what a collector would refuse in the scenario's network, and agents without
-// settings. It returns what plugins miss there.
+// settings. It also returns what plugins need and the network lacks.
 func (s *Scenario) checkNetwork(ctx context.Context, directory string) (missing []string, _ error) {
 	f, err := s.fabric()
 	if err != nil {
@@ -154,7 +154,7 @@ func runnable(path string) error {
 	return nil
 }
 
-// checkPublished returns which lists and leaves of the scoring of some plugins they do not publish.
+// checkPublished returns lists and leaves in the scoring of some plugins that these do not publish.
 func (s *Scenario) checkPublished(published *yang.Schema, plugins ...string) error {
 	var errs []error
 	for i, c := range s.Scoring {

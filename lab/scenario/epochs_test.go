@@ -43,7 +43,7 @@ type rig struct {
 	c       *collector.Collector
 	mu      sync.Mutex
 	reports []collector.Report
-	more    chan struct{} // there are more reports
+	more    chan struct{} // signals that there are more reports
 	log     testkit.Log
 }
 

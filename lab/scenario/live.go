@@ -86,8 +86,8 @@ type Live struct {
 	outDone chan error
 	stopOut context.CancelFunc
 	client  *gnmiread.Client
-	before  afport.Stats  // at the end of the epoch before
-	changed time.Duration // when the interface last went up or down before that
+	before  afport.Stats  // counts at the end of the previous epoch
+	changed time.Duration // when the interface last went up or down before that end
 	downs   int           // epochs in which the interface was down
 	whole   bool          // whether all epochs so far are whole
 	report  LiveReport

@@ -135,7 +135,7 @@ func TestOmniMonMixed(t *testing.T) {
 }
 
 // TestOmniMonMixedFailures: links lose packets, up to 20 % on a link, and agents come and go. Each
-// reason is one of those that these failures have, and nothing is published that is not true.
+// published reason is one that these failures can cause, and nothing is published that is not true.
 func TestOmniMonMixedFailures(t *testing.T) {
 	for _, carrier := range []string{"option", "shim", "tunnel"} {
 		t.Run(carrier, func(t *testing.T) {

@@ -33,7 +33,7 @@ var failureKinds = []string{"congestion", "gray failure", "switch crash", "link 
 // without.
 type failures struct {
 	k           int // arity of the tree
-	elements    int // number of elements that fail in an epoch, drawn by the seed
+	elements    int // number of elements, drawn by the seed, that fail in an epoch
 	flows, rate int
 	gray        float64 // share of the flows that a gray failure drops
 	seed        uint64
@@ -178,7 +178,7 @@ func (x *failures) play(t *testing.T) []outcome {
 			t.Errorf("epoch %d of the run: %+v", i+1, e)
 		}
 	}
-	// Switches and links count what they lose apart from the journal. All of it was lost in the
+	// Switches and links count their losses independently of the journal. All losses must be in the
 	// epochs.
 	lost := r.Network.Lost
 	for _, n := range r.Network.Dropped {
@@ -333,9 +333,9 @@ func TestOmniMonClockAhead(t *testing.T) {
 }
 
 // TestOmniMonClocksAhead: the clocks of one host to all hosts are up to a second, ten epochs, ahead
-// of the collector's or behind it, each by another time, and are set again and again. With a drain
-// above an epoch they are ahead by as much as it is below three. Everything stays exact, of all
-// packets.
+// of the collector's or behind it, each by another time, and are set again and again. If the drain
+// exceeds an epoch, the clocks are ahead by at most 280 ms less the drain. Everything stays exact,
+// of all packets.
 func TestOmniMonClocksAhead(t *testing.T) {
 	const ms = time.Millisecond
 	runs := uint64(8)
@@ -578,7 +578,7 @@ func TestOmniMonDeadHost(t *testing.T) {
 	}
 	s.Expect = slices.DeleteFunc(s.Expect, func(b scenario.Bound) bool { return b.Measure != omnimon.FalseClaims })
 	epoch := 0
-	const settles = 4 // epochs
+	const settles = 4 // epochs until losses are settled
 	r := playWith(t, s, scenario.Options{Virtual: true, OnEpoch: func(run *scenario.Run) error {
 		epoch++
 		flows := leaves(t, run.Address(), "omnimon", "flows")
@@ -770,9 +770,9 @@ func TestOmniMonExp9(t *testing.T) {
 	}
 }
 
-// TestOmniMonForeignRouter: a spine that loses packets with a header, or all but those, costs no
-// packet: hosts send without a header where a path may lead over it. Results name the flows that
-// are not exact, and the hosts the reason.
+// TestOmniMonForeignRouter: a spine that loses packets with a header, or all packets without one,
+// costs no packet: hosts send without a header where a path may lead over it. Results name the
+// flows that are not exact, and the hosts the reason.
 func TestOmniMonForeignRouter(t *testing.T) {
 	for _, carrier := range []wire.Carrier{wire.CarrierShim, wire.CarrierOption, wire.CarrierTunnel} {
 		t.Run(string(carrier), func(t *testing.T) {

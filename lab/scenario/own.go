@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Programs and plugins of one's own, from files, and how their results are scored.
+// The user's own programs and plugins, from files, and how their results are scored.
 
 package scenario
 

@@ -20,8 +20,8 @@ import (
 	"github.com/netsketch/netsketch/sketch/flow"
 )
 
-// The example of a program, a plugin and an agent of one's own is played from its files and scored
-// by its own declaration.
+// The example with the user's own program, plugin and agent is played from its files and scored by
+// its own declaration.
 func TestOwnProgram(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds binaries, which takes long: run it without -short, as make test does")
@@ -354,7 +354,7 @@ func TestOwnSpreads(t *testing.T) {
 	}
 }
 
-// Where no flow is in the list or should have been, an F1 score says nothing.
+// There is no F1 score where no flow is in the list and none should be.
 func TestOwnScoreOfNothing(t *testing.T) {
 	unwanted := score.Rows{}
 	unwanted.Add("10.0.0.1", score.Leaves{}).Unwanted = true

@@ -27,7 +27,7 @@ const maxPlaced = 8192
 
 // placement maps the addresses of a trace to hosts.
 type placement struct {
-	owner map[netip.Prefix]int // addresses, then blocks
+	owner map[netip.Prefix]int // host of each address, and of each block
 	trace TraceStats
 	// played counts the packets of the run; nil if the scenario ends the trace before its end.
 	played *atomic.Int64
@@ -63,10 +63,10 @@ type talk struct {
 }
 
 // place reads a trace once and assigns its addresses to the fabric's hosts, which get them as
-// further prefixes, so that routes lead there; multicast is not routed. Agents that measure
-// addresses need them one by one, and then the ends of a flow are at different hosts where that is
-// possible; else hosts get blocks of addresses. The busiest ones come first, each to the host with
-// the least traffic so far.
+// further prefixes, so that routes lead there; multicast is not routed. If each is set, because
+// agents measure addresses, hosts get single addresses, and the two ends of a flow get different
+// hosts where that is possible; otherwise hosts get blocks of addresses. The busiest addresses or
+// blocks come first, each to the host with the least traffic so far.
 func (s *Scenario) place(f *lab.Fabric, path string, each bool) (*placement, error) {
 	t, err := s.openTrace(path, nil)
 	if err != nil {
@@ -101,7 +101,7 @@ func (s *Scenario) place(f *lab.Fabric, path string, each bool) (*placement, err
 		Refused: refused}}
 	load := make([]int, len(f.Hosts))
 	assign := func(p netip.Prefix, packets int, own func(host int) int) {
-		best, ok := out.owner[p] // by an earlier trace
+		best, ok := out.owner[p] // assigned for an earlier trace
 		for h := range load {
 			if !ok && cmp.Or(cmp.Compare(own(h), own(best)), cmp.Compare(load[h], load[best])) < 0 {
 				best = h

@@ -156,7 +156,8 @@ config: {start: {high: 4}, heavy-hitters: {packets: 5, share: 0}, heavy-changes:
 	}
 }
 
-// stateLeaves lists the leaves of a subtree that are in containers of state, by what these are of.
+// stateLeaves lists the leaves of a subtree that are in containers named state, with the node above
+// the container.
 func stateLeaves(n *yang.Node) (out [][2]string) {
 	for _, c := range n.Children() {
 		if n.Name == "state" {

@@ -46,7 +46,7 @@ type TraceStats struct {
 	// LongerRecords counts records that hold more bytes than the file says their packets had.
 	LongerRecords int `json:"records_longer_than_packets"`
 	// TimeSteps is how often the clock of the file jumps, more than a minute ahead or a second back;
-	// packets behind a jump are played as if there were none. In a scenario with one capture file,
+	// packets after a jump are played as if there were no jump. In a scenario with one capture file,
 	// pauses of more than a minute are jumps.
 	TimeSteps int `json:"time_steps"`
 	// Pauses is how often the file pauses for more than a minute in a scenario with several capture
@@ -144,7 +144,7 @@ func (s *NetworkStats) Balanced() bool {
 	return s.Sent+s.Copied+s.FromControllers == gone
 }
 
-// Latency is from an epoch's end to the first gNMI update at this subscriber, over all epochs.
+// Latency is the time from an epoch's end to this subscriber's first gNMI update, over all epochs.
 type Latency struct {
 	MedianNS int64 `json:"median_ns"`
 	WorstNS  int64 `json:"worst_ns"`
@@ -192,7 +192,7 @@ func (r *Report) finish(bounds []Bound, scorers map[string]*score.Scorer) {
 // pacedClock names the clock of a run with Options.Paced.
 const pacedClock = "paced"
 
-// slow returns what follows when the machine was too slow for the clock; otherwise nothing.
+// slow returns a hint if the machine was too slow for the clock, and otherwise an empty text.
 func (r *Report) slow(interval time.Duration) string {
 	lag := time.Duration(r.Network.LagNS)
 	if r.Clock == pacedClock && lag > interval {
@@ -214,7 +214,7 @@ const (
 	PartialEpochs = "partial-epochs" // share of the epochs that are not complete, or that a plugin lost
 	CollectionMS  = "collection-ms"  // read-out, without the wait for the network to drain
 	ResponseMS    = "response-ms"    // time from the end of the read-out to the plugin's answer
-	Rows          = "rows"           // rows that a plugin publishes in an epoch, the most
+	Rows          = "rows"           // largest number of rows that a plugin publishes in an epoch
 )
 
 func durations(epochs []EpochScore) (out []score.Total) {
@@ -266,8 +266,8 @@ func partials(epochs []EpochScore) []score.Total {
 	return []score.Total{t}
 }
 
-// failures counts the epochs that a plugin lost. They are no success, unless the scenario states
-// how many partial epochs it allows.
+// failures counts the epochs that a plugin lost. The run then fails, unless the scenario states how
+// many partial epochs it allows.
 func failures(epochs []EpochScore) Verdict {
 	v := Verdict{}
 	names := map[string]bool{}

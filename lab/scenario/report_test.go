@@ -9,12 +9,12 @@ import (
 	"github.com/netsketch/netsketch/lab/scenario/score"
 )
 
-// A run in which a plugin lost epochs is no success, unless the scenario allows partial epochs.
+// A run in which a plugin lost epochs fails, unless the scenario allows partial epochs.
 func TestFailedEpochs(t *testing.T) {
 	some := 0.5
 	for _, c := range []struct {
 		name   string
-		failed []map[string]string // by epoch
+		failed []map[string]string // errors of plugins, by epoch
 		bounds []Bound
 		want   string
 	}{

@@ -519,7 +519,7 @@ func (r *Run) round(ctx context.Context, until time.Duration) error {
 	return r.net.Play(ctx, r.source, until)
 }
 
-// last returns after how many epochs the run ends.
+// last returns the number of epochs after which the run ends.
 func (r *Run) last() int {
 	if r.s.Epochs == 0 {
 		return math.MaxInt
@@ -530,7 +530,7 @@ func (r *Run) last() int {
 // playVirtual moves time itself: traffic of one epoch, then its boundary to the end.
 func (r *Run) playVirtual(ctx context.Context) error {
 	interval := r.s.Epoch
-	if r.o.Paced { // the time of the start is over
+	if r.o.Paced { // the start has taken real time
 		r.virtual.AdvanceTo(time.Now())
 	}
 	at := r.virtual.Now().Truncate(interval).Add(interval)
@@ -610,15 +610,15 @@ func (r *Run) playVirtual(ctx context.Context) error {
 }
 
 // decisionTime is how long the traffic waits until hosts know to which others they may send
-// headers. A pair without a decision by then has no lease, and does so without harm.
+// headers. A pair of hosts without a decision by then sends no headers, which does no harm.
 const decisionTime = 2 * time.Second
 
 // relayed is the time that the message takes that begins an epoch, if the clock of a host is wrong.
 const relayed = 100 * time.Microsecond
 
-// boundary advances the epochs of hosts by their clocks. When it returns, all are at least in the
-// given epoch, unless none has begun it: while the clocks of all hosts are more than an epoch
-// ahead, the collector begins each epoch.
+// boundary advances the epochs of hosts by their clocks. When it returns, all hosts are at least in
+// the given epoch, unless no host has begun it: while the clocks of all hosts are more than an
+// epoch ahead, the collector begins each epoch.
 func (r *Run) boundary(ctx context.Context, number uint64) error {
 	r.agents.tick()
 	if r.agents.stragglers() {

@@ -475,7 +475,7 @@ func (s *Scenario) plugins() (names []string) {
 	return names
 }
 
-// allScored reports whether all plugins are known here: another one may use any role.
+// allScored reports whether all plugins are known here; an unknown plugin may use any role.
 func allScored(plugins []string) bool {
 	for _, a := range Algorithms() {
 		plugins = slices.DeleteFunc(slices.Clone(plugins), func(name string) bool { return name == a.Plugin })

@@ -127,7 +127,7 @@ func (r *Run) score(ctx context.Context, rep collector.Report, labTime func(time
 		if len(r.s.Agents) > 0 {
 			actual.Journal, actual.Stays = r.net.Journal().Take(uint16(rep.Number)), r.net.Stays().Take(rep.Number)
 		}
-		if r.o.GroundTruth != nil && (r.shared <= 1 || len(actual.Devices) > 0) { // a shared bank has its last epoch
+		if r.o.GroundTruth != nil && (r.shared <= 1 || len(actual.Devices) > 0) { // of epochs that share a bank, the last
 			if err := r.o.GroundTruth.Write(rep.Number, &actual); err != nil {
 				return err
 			}
@@ -236,7 +236,7 @@ func (r *Run) truth(start, end time.Duration) score.Truth {
 		}
 		d := &score.Device{All: seg.All, Entered: seg.Entered, Lost: record.Lost(seg), Departed: record.Departed(seg),
 			Losses: record.Losses(seg)}
-		for k, n := range r.net.OnTheWay(seg) { // where the network drains more slowly than is waited for
+		for k, n := range r.net.OnTheWay(seg) { // the network may drain more slowly than the drain time
 			if d.Lost[k] -= n; d.Lost[k] == 0 {
 				delete(d.Lost, k)
 			}

@@ -66,8 +66,8 @@ algorithms:
 	}
 }
 
-// A switch dies that no packet crosses. When manifests leave it out, the network's results are
-// scored again, are exact, and do not say that the dead switch is out of step.
+// A switch dies that no packet crosses. Once manifests leave the switch out, the network's results
+// are scored again, are exact, and do not report the dead switch.
 func TestUnivMonFailover(t *testing.T) {
 	s, err := scenario.Parse("dead.yaml", []byte(`
 name: dead

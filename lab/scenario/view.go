@@ -35,7 +35,7 @@ func (v *ViewWriter) Epoch(r *Run) error {
 	return v.show(r.draw, r.longestTable())
 }
 
-// show writes a screen. If the terminal has too few lines, tables become shorter than the longest.
+// show writes a screen, with fewer rows than longest in a table if the terminal has too few lines.
 func (v *ViewWriter) show(draw func(score.Canvas) string, longest int) error {
 	screen := score.Canvas{Terminal: v.Terminal, Later: v.began && !v.Terminal}
 	v.began = true

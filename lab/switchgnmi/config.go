@@ -295,7 +295,7 @@ func (s *Server) checkPath(path []*gpb.PathElem, ports []softswitch.PortStatus) 
 func (s *Server) commit(next settings, ports []softswitch.PortStatus) {
 	for i := range ports {
 		p := next.port(ports[i], s.opts.Unconfigured)
-		// The pipeline cannot name a port without a number, so that it takes no packets.
+		// The pipeline cannot name a port without a number, so the port takes no packets.
 		if on := p.enabled && (p.id != 0 || ports[i].ID == 0); ports[i].Disabled == on {
 			if err := s.ports.SetPortEnabled(ports[i].ID, on); err != nil &&
 				!errors.Is(err, softswitch.ErrNotFound) {

@@ -17,7 +17,8 @@ const (
 	lldpNeighbors  = "/netsketch-lldp:lldp/interfaces/interface/neighbors/neighbor"
 )
 
-// lldpCounters are the leaves of LLDP counters: of the switch, and all but the last of each port.
+// lldpCounters are the leaves of LLDP counters. The switch has all of them, a port all but the
+// last.
 var lldpCounters = []struct {
 	leaf string
 	of   func(*lldp.Counters) uint64

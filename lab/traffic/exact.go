@@ -14,7 +14,8 @@ import (
 
 // Victims are flows that lose packets on the way.
 type Victims struct {
-	// Share of the flows, 0 to 1. They are taken from those between hosts of different sites.
+	// Share is the share of the flows that are victims, 0 to 1. Victims are taken from the flows
+	// between hosts of different sites.
 	Share float64 `yaml:"share"`
 	// Loss is the probability with which each of their packets is lost, 0 to 1; every victim loses
 	// one at least.
@@ -127,7 +128,7 @@ type exactFlow struct {
 	genFlow
 	size    int32
 	far     bool    // whether the flow's hosts are at different sites
-	fortune float64 // the flows with the least are victims
+	fortune float64 // random; the flows with the lowest values are victims
 }
 
 // Next returns the next packet.
@@ -190,7 +191,7 @@ func (s *exact) make(n int) error {
 		s.made = s.made[:n]
 	}
 	for i := len(s.made); i < n; i++ {
-		// Each flow has its own generator, so it does not depend on the others.
+		// Each flow has its own generator, so a flow does not depend on other flows.
 		rng := rand.New(rand.NewPCG(s.x.Seed+s.gen*0x9e3779b97f4a7c15, uint64(i)))
 		g, to, err := s.x.flow(rng, s.hosts)
 		if err != nil {

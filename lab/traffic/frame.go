@@ -34,8 +34,8 @@ type FrameSpec struct {
 // hopLimit is the hop limit of packets before the first hop.
 const hopLimit = 64
 
-// BuildFrame returns the frame, with correct lengths and checksums. Its MAC addresses and
-// its payload are zeros: routers set the former, and the payload has no reader.
+// BuildFrame returns the frame, with correct lengths and checksums. Its MAC addresses and its
+// payload are zeros: routers set the addresses, and nobody reads the payload.
 func BuildFrame(s FrameSpec) []byte {
 	v6 := s.Src.Is6()
 	ip, transport := ipv4Len, 0

@@ -26,7 +26,7 @@ const (
 )
 
 // ParseInner is ParseEncapsulated for switches that measure inner flows: the key comes from the
-// last IP header, in IP, MPLS, GRE or VXLAN, one in the other. Packets with something else in a
+// last IP header, in any nesting of IP, MPLS, GRE and VXLAN. Packets with something else in a
 // tunnel have the flow of the tunnel. A frame with a damaged header in a tunnel, or with more than
 // eight headers behind the first IP header, belongs to no flow.
 func ParseInner(frame []byte) (flow.Key, bool) {
@@ -73,7 +73,7 @@ func (c *carried) take(whole bool, headers int) bool {
 }
 
 // tunnel reads the header behind an IP header. If it is the header of a tunnel, tunnel returns the
-// EtherType of the packet in the tunnel, and otherwise 0: nothing that is measured.
+// EtherType of the packet in the tunnel, and otherwise 0.
 func (c *carried) tunnel(k flow.Key) (kind uint16, ok bool) {
 	switch {
 	case k.Proto == protoIPv4:

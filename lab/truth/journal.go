@@ -18,7 +18,7 @@ type Journal struct {
 // JournalEpoch is one epoch of a Journal.
 type JournalEpoch struct {
 	Sent, Received map[flow.Key]Volume // volumes counted by hosts
-	Entered        map[Hop]Volume      // switches
+	Entered        map[Hop]Volume      // volumes that entered switches
 	Lost           map[Loss]Volume
 }
 

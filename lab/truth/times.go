@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Times records when at least one of several things holds, such as a link that routes avoid. It may
-// be used at the same time.
+// Times records when at least one of several conditions holds, such as that routes avoid a link. It
+// may be used from any goroutine.
 type Times struct {
 	mu    sync.Mutex
 	since time.Duration // begin of the present time in which hold is above 0
@@ -19,7 +19,7 @@ type Times struct {
 
 type span struct{ from, until time.Duration }
 
-// Change records that one more thing holds from now on, or one less.
+// Change records that one more condition holds from now on, or one less.
 func (t *Times) Change(now time.Duration, more bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -36,7 +36,7 @@ func (t *Times) Change(now time.Duration, more bool) {
 	}
 }
 
-// During reports whether a thing held at some time from start to end.
+// During reports whether any condition held at some time from start to end.
 func (t *Times) During(start, end time.Duration) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -45,7 +45,8 @@ func (c Counts) Packets() uint64 {
 
 // Entropy returns the empirical entropy of the packets over the flows, in bits.
 func (c Counts) Entropy() float64 {
-	// Flows of one size together and in order of size: a sum of floats depends on its order.
+	// Sum flows of one size together, in the order of sizes, because a sum of floats depends on the
+	// order.
 	sizes := map[uint64]int{}
 	for _, n := range c {
 		sizes[n]++
@@ -240,7 +241,7 @@ func (r *Recorder) Open() *Segment {
 	return r.open
 }
 
-// Depart records that a packet of a flow leaves the switch. It arrived in the segment.
+// Depart records that a packet of a flow leaves the switch. The packet arrived in the segment s.
 func (r *Recorder) Depart(s *Segment, k flow.Key, hop uint8, arrived, left time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -171,7 +171,7 @@ func (s *Switch) logName() string { return filepath.Join(s.dir, "simple_switch_g
 // Ended is closed when the process has ended.
 func (s *Switch) Ended() <-chan struct{} { return s.ended }
 
-// Close ends the process: it has no state worth a graceful end.
+// Close kills the process, which has no state worth a graceful end.
 func (s *Switch) Close() {
 	s.close.Do(func() {
 		_ = s.cmd.Process.Kill() // the process may have ended

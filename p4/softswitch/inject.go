@@ -9,8 +9,8 @@ import (
 	"github.com/netsketch/netsketch/p4/softswitch/machine"
 )
 
-// maxPacket bounds a packet's length in bytes. It is that of packets in capture files, which are
-// above 64 KiB where the kernel joins segments.
+// maxPacket bounds a packet's length in bytes. Packets in capture files have the same bound: they
+// exceed 64 KiB where the kernel joins segments.
 const maxPacket = 1 << 18
 
 // maxCopies bounds the clones, replicas and loops of one packet.

@@ -87,7 +87,7 @@ func Parse(r *settings.Report, text []byte, env func(string) (string, bool)) *se
 	if !encoded(r, text) {
 		return nil
 	}
-	// A text that was joined of several has byte order marks in front of later lines, too.
+	// A text joined from several files has byte order marks in front of later lines, too.
 	marked := strings.TrimLeft(string(text), files.Mark)
 	tokens := lexer.Tokenize(strings.ReplaceAll(marked, "\n"+files.Mark, "\n"))
 	if !shallow(r, tokens) {

@@ -24,7 +24,7 @@ import (
 // column nothing is appended does not have the leaf.
 type Builder struct {
 	list   string
-	rows   *int // without a key: 1
+	rows   *int // number of rows; 1 without a key
 	keys   []source
 	values []source
 }
@@ -272,7 +272,7 @@ func (a *TextAppender) AppendBytes(v []byte) {
 	a.text.appendBytes(v)
 }
 
-// AppendText sets the value of the row to the text of v, which has one.
+// AppendText sets the value of the row to the text of v, which must have a text.
 func (a *TextAppender) AppendText(v encoding.TextAppender) {
 	a.buffer, _ = v.AppendText(a.buffer[:0])
 	a.AppendBytes(a.buffer)

@@ -24,7 +24,7 @@ type program struct {
 	t        *testing.T
 	catalog  *p4values.Catalog
 	switches []*softswitch.Switch
-	lose     bool // the packet in the network
+	lose     bool // whether the network loses the current packet
 }
 
 // ports of each switch: two hosts, and the network.

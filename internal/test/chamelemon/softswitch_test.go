@@ -39,7 +39,7 @@ type pair struct {
 	number    uint64
 	lose      func() bool
 	sending   string           // flow of the packet in the network
-	lost      map[string]int64 // by flow
+	lost      map[string]int64 // lost packets by flow
 	delivered int
 }
 

@@ -40,9 +40,9 @@ import (
 // changes have.
 const heavyShare = 0.0005
 
-// mostPackets bounds the packets of an epoch of Table: what a port of 100 Gbit/s sends in
-// a second, with 1,250 bytes a packet. Flows with more packets in total have as large a part of
-// them in the epoch as fits.
+// mostPackets bounds the packets of an epoch of Table: what a port of 100 Gbit/s sends in a second,
+// with 1,250 bytes a packet. If flows have more packets in total, the same share of each flow's
+// packets is left out.
 const mostPackets = 10_000_000
 
 // numbers are the numbers of flows that Table measures, and the number of runs for each.
@@ -88,7 +88,7 @@ func sizesOf(name string, n int, random *rand.Rand) ([]int, error) {
 	return sizes, nil
 }
 
-// published is the result of a task: its error, and what the plugin says about it.
+// published is a task's result: its error, and the accuracy that the plugin states.
 type published struct {
 	task  string
 	error float64 // in standard errors, if the plugin states one; NaN: no result
@@ -200,8 +200,8 @@ func worstOf(ctx context.Context, runs int, measure func(run uint64) ([]publishe
 	return worst, nil
 }
 
-// truthOf returns the entropy of sizes, and their numbers by the power of two that begins their
-// range.
+// truthOf returns the entropy of flow sizes, and the number of flows in each range of sizes. A
+// range is named by the power of two at which it begins.
 func truthOf(sizes []int) (entropy float64, ranges map[int]float64) {
 	packets, sum := 0.0, 0.0
 	ranges = make(map[int]float64)
@@ -221,10 +221,11 @@ func number(row map[string]string, leaf string) float64 {
 	return v
 }
 
-// mostErrors is the number of standard errors beyond which a value is outside of what is said.
+// mostErrors is the number of standard errors from which a deviation contradicts the standard error
+// that a plugin states.
 const mostErrors = 4
 
-// saysExact is what an algorithm says about values that are exact.
+// saysExact means that a plugin states that its values are exact.
 const saysExact = "exact"
 
 // judged is the accuracy of a leaf: its relative error, or absent.
@@ -393,8 +394,8 @@ func chamelemonLosses(ctx context.Context, sizes []int, seed uint64, victims, lo
 }
 
 // chamelemonQualities compares rows with their qualities and bounds, and the victims with the lost
-// packets. actual are the packets of flows in the last epoch, changed those of flows that began or
-// ended in it. row is the summary of the network.
+// packets. actual holds the packets of each flow in the last epoch, changed the packets of flows
+// that began or ended in that epoch. row is the summary of the network.
 func chamelemonQualities(results *sdk.Results, row map[string]string,
 	actual, changed, lost map[string]int64) []published {
 	wrong, listed := 0, 0
@@ -539,7 +540,7 @@ func lightguardianAccuracy(ctx context.Context, _ string, sizes []int, seed uint
 	}, nil
 }
 
-// interleaved returns the flow of each packet: flows' packets arrive in turns.
+// interleaved returns the flow of each packet; the packets of different flows take turns.
 func interleaved(sizes []int, random *rand.Rand) (order []int32) {
 	live, sent := random.Perm(len(sizes)), make([]int, len(sizes))
 	for len(live) > 0 {
@@ -558,8 +559,8 @@ func interleaved(sizes []int, random *rand.Rand) (order []int32) {
 	return order
 }
 
-// sketchintAccuracy lets flows arrive at a host in two intervals. In the second one, every tenth
-// flow is another one.
+// sketchintAccuracy lets flows arrive at a host in two intervals. In the second interval, every
+// tenth flow is replaced by a new one.
 func sketchintAccuracy(ctx context.Context, _ string, sizes []int, seed uint64) ([]published, error) {
 	p := sketchintplugin.New()
 	settings, err := p.Configure(ctx,

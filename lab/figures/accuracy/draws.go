@@ -13,9 +13,9 @@ import (
 	"github.com/netsketch/netsketch/plugins/sdk"
 )
 
-// Draws writes how far what plugins publish is from ground truth, for traffic that is drawn
-// at random by a seed, until the time is over or the traffic has been drawn count times. It fails
-// if a value is further from ground truth than the plugin says.
+// Draws writes how much published results deviate from ground truth, for traffic that is drawn at
+// random from a seed. It ends when the time is over or after count draws. It fails if a result
+// deviates by more than the plugin states.
 func Draws(ctx context.Context, w io.Writer, algorithms []string, count, most int, seed uint64,
 	limit time.Duration) error {
 	random := rand.New(rand.NewPCG(seed, 34))
@@ -96,7 +96,7 @@ func drawSizes(random *rand.Rand, most int) (name string, sizes []int) {
 	return name, sizes
 }
 
-// breaks reports whether ground truth contradicts a leaf of a row by the row's quality.
+// breaks reports whether ground truth contradicts the quality that a row states for a leaf.
 func breaks(row map[string]string, leaf, quality string, truth float64) bool {
 	if _, ok := row[leaf]; !ok {
 		return false
@@ -117,7 +117,8 @@ func breaks(row map[string]string, leaf, quality string, truth float64) bool {
 	return false
 }
 
-// boundsOf is the result of comparing rows with what they say of themselves.
+// boundsOf returns the result of a task in which wrong of a number of rows contradict the quality
+// that they state.
 func boundsOf(task string, rows, wrong int) published {
 	return published{task: task, error: float64(wrong), text: fmt.Sprintf("%d of %d rows contradict their quality", wrong,
 		rows), outside: wrong > 0}

@@ -13,8 +13,8 @@ import (
 )
 
 // omnimonAccuracy sends flows through the paper's testbed, with 1 % of the flows losing a tenth of
-// their packets at one switch or link, and analyzes them as the plugin does. Values are wrong if
-// they are given as exact and are not, and losses if they are outside of their bounds.
+// their packets at one switch or link, and analyzes them as the plugin does. A value is wrong if it
+// is published as exact and is not, and a loss if it is outside of its published bounds.
 func omnimonAccuracy(_ context.Context, _ string, sizes []int, seed uint64) ([]published, error) {
 	random := rand.New(rand.NewPCG(seed, 1))
 	sim := simulation.New(simulation.Testbed(), simulation.Settings{Flows: len(sizes), Slots: 3072, Counters: true})

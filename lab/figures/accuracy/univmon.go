@@ -21,7 +21,7 @@ import (
 // univmonSwitch is a switch with sketches by source and by 5-tuple, as the P4 programs univmon and
 // univmon-300k have them.
 type univmonSwitch struct {
-	names    []string // of the registers
+	names    []string // names of the registers
 	sketches []*universal.Sketch
 }
 
@@ -81,9 +81,8 @@ func (s *univmonSwitch) epoch(ctx context.Context, number uint64, sizes []int, k
 // univmonRoot is the path of UnivMon's results.
 const univmonRoot = "/netsketch-univmon:univmon/"
 
-// univmonAccuracy lets flows, each of another source, pass a switch in two epochs. In the second
-// one, every tenth flow is another one, and has the same destination as the other new ones: a
-// victim.
+// univmonAccuracy sends flows, each from a source of its own, through a switch in two epochs. In
+// the second epoch every tenth flow is new, and all new flows have the same destination: a victim.
 func univmonAccuracy(ctx context.Context, program string, sizes []int, seed uint64) ([]published, error) {
 	s, objects, err := newUnivmonSwitch(program)
 	if err != nil {
@@ -228,7 +227,7 @@ func univmonSizes(hitters []map[string]string, actual map[string]float64) publis
 		outside: far > 5+rows/10 || beyond > 1+rows/1000}
 }
 
-// univmonVictim compares the number of sources of the one victim.
+// univmonVictim compares the published number of the victim's sources with attackers.
 func univmonVictim(results *sdk.Results, attackers int) published {
 	flows := rowOf(results, univmonRoot+"node-summaries/node-summary", "dimension", "5-tuple")
 	attack := map[string]string{"problem": flows["status"] + " " + flows["problem"]}

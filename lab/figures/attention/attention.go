@@ -34,7 +34,7 @@ func Paper() suite.Paper {
 		Suites: append(all, measured("20", responses), measured("losses", losses), measured("literal", literal))}
 }
 
-// measured returns the suite whose rows f measures. The traffic is the suite's own.
+// measured returns the suite whose rows f measures. f generates its own traffic.
 func measured(figure string, f func(context.Context) ([]suite.Row, error)) suite.Suite {
 	return suite.New(suite.Suite{Name: prefix + figure,
 		Measure: func(ctx context.Context, _ *trace.Trace, _ suite.Options) ([]suite.Row, error) { return f(ctx) }})
@@ -42,7 +42,7 @@ func measured(figure string, f func(context.Context) ([]suite.Row, error)) suite
 
 func newPlugin() sdk.Plugin { return plugin.NewAt(chamelemon.ProcessorTime) }
 
-// variant names a place of the x axis in a row.
+// variant returns the name of a place on the x axis, for a row.
 func (s Sweep) variant(x float64) string {
 	if s.Victims {
 		return fmt.Sprintf("victims (%%) %g", x)

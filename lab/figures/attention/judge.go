@@ -14,7 +14,7 @@ import (
 type Judgment struct {
 	Victims int  // flows that lost packets
 	Exact   bool // all victims, and no other flow, are published as exact with the right loss
-	False   int  // published victims that lost nothing, fewer packets, or another number if exact
+	False   int  // published victims that lost fewer packets than published or, if exact, more
 	Missed  int  // victims that are not published
 	// Others reports that a part was not decoded only because a few flows share all their buckets:
 	// the other victims are published as exact.

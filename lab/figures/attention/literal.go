@@ -10,11 +10,11 @@ import (
 	"github.com/netsketch/netsketch/lab/figures/suite"
 )
 
-// literalConfiguration is configuration with the paper's rules of attention.
+// literalConfiguration is the plugin's configuration with the paper's rules of attention.
 const literalConfiguration = `{"victims": {"limit": 1000000}, "literal": true}`
 
-// The places at which the rules are compared: every second one of Figures 7 and 8, from the first
-// at which not all flows can be recorded.
+// literalSweeps are the places at which the rules are compared: every second place of Figures 7 and
+// 8, from the first place at which not all flows can be recorded.
 var literalSweeps = []struct {
 	sweep  Sweep
 	places []Place

@@ -20,10 +20,10 @@ import (
 type Sweep struct {
 	Figure   int
 	Workload string
-	Victims  bool // over the ratio of victims, at 50,000 flows; else over flows, at 10 % victims
+	Victims  bool // the x axis is the ratio of victims, with 50,000 flows; otherwise the flows, with 10 % victims
 }
 
-// Sweeps are the paper's: Figures 7 and 8 (§5.2) and 14 to 19 (Appendix E).
+// Sweeps returns the paper's sweeps: Figures 7 and 8 (§5.2) and 14 to 19 (Appendix E).
 func Sweeps() []Sweep {
 	return []Sweep{
 		{7, "DCTCP", false}, {8, "DCTCP", true}, {14, "CACHE", false}, {15, "CACHE", true},
@@ -49,7 +49,7 @@ func (s Sweep) Places() (out []Place) {
 	return out
 }
 
-// X is the place on the x axis: flows, or victims in percent.
+// X returns the value of a place on the x axis: flows, or victims in percent.
 func (s Sweep) X(p Place) float64 {
 	if s.Victims {
 		return math.Round(1000*p.Victim) / 10
@@ -61,9 +61,9 @@ func (s Sweep) X(p Place) float64 {
 type Options struct {
 	Plugin  func() sdk.Plugin // makes a plugin without state
 	Seeds   []uint64
-	Settle  int // epochs for the plugin to settle; 0: 20
-	Measure int // number of measured epochs after the settling ones; 0: 4
-	// configuration is the plugin's.
+	Settle  int // epochs for the plugin to settle; 0 means 20
+	Measure int // number of measured epochs after that; 0 means 4
+	// configuration is the plugin's configuration.
 	configuration string
 }
 
@@ -160,14 +160,14 @@ type Point struct {
 	Epochs  int
 	Ill     float64 // share of the epochs that the plugin measured as ill
 	Decoded float64 // share of the epochs in which everything was decoded
-	Exact   float64 // share in which every victim was published with its exact loss
+	Exact   float64 // share of the epochs in which every victim was published with its exact loss
 	// Mean is over the decoded epochs, or over all epochs if none was decoded.
 	Mean chamelemon.Measured
 	// Scores of heavy victims in all decoded epochs; Heavy is the number of victims that HeavyF1
 	// scores.
 	HeavyF1, RecordedF1 float64
 	Heavy               int
-	Estimate            float64       // error of the estimated number of victims, the worst of those epochs
+	Estimate            float64       // largest error of the estimated number of victims in the decoded epochs
 	Response, Longest   time.Duration // median and longest of all epochs
 }
 
@@ -179,7 +179,7 @@ func (p *Point) State() string {
 	return "healthy"
 }
 
-// means are the averaged values.
+// means are the values of which Point.Mean has the mean.
 var means = []func(*chamelemon.Measured) *float64{
 	func(m *chamelemon.Measured) *float64 { return &m.Tl }, func(m *chamelemon.Measured) *float64 { return &m.Th },
 	func(m *chamelemon.Measured) *float64 { return &m.Sample },

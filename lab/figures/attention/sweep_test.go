@@ -15,10 +15,10 @@ import (
 	"github.com/netsketch/netsketch/lab/figures/suite"
 )
 
-// TestFigures plays some places of the figures, on both sides of the turns, with fixed seeds. With
-// others an epoch fails to decode with a probability below 0.12 %: two victims share all three
-// buckets, and neither is recorded elsewhere. An estimate of the number of victims has a standard
-// error of 2 to 3 %.
+// TestFigures plays some places of the figures, on both sides of the changes of state, with fixed
+// seeds. With others an epoch fails to decode with a probability below 0.12 %: two victims share
+// all three buckets, and neither is recorded elsewhere. An estimate of the number of victims has a
+// standard error of 2 to 3 %.
 func TestFigures(t *testing.T) {
 	for _, tc := range []struct {
 		sweep  Sweep

@@ -19,7 +19,7 @@ type Elastic[F family.Hash] struct {
 	cols    family.Range
 	keys    []byte
 	counts  []uint32 // seven per bucket
-	flags   []bool   // some packets of the flow are in the light part
+	flags   []bool   // whether packets of the flow are in the light part
 	votes   []uint32 // one per bucket
 	light   []uint8
 }
@@ -133,7 +133,7 @@ func (e *Elastic[F]) Heavy() (flows []Flow) {
 }
 
 // rest returns the light part's counters that no flow of the heavy part uses, and the factor that
-// compensates for the others.
+// compensates for the other counters.
 func (e *Elastic[F]) rest() (row []uint32, scale float64) {
 	taken := make([]bool, len(e.light))
 	for c, n := range e.counts {

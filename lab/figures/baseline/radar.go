@@ -128,8 +128,8 @@ func (r *FlowRadar[F]) Decode() (found []Flow, complete bool) {
 }
 
 // LossRadar (Li et al. 2016) encodes every packet, identified by its key and its number within the
-// flow, into cells with an XOR and a count. The difference between entered and left packets is the
-// lost packets.
+// flow, into cells with an XOR and a count. Subtracting the packets that left from the packets that
+// entered leaves the lost packets.
 type LossRadar[F family.Hash] struct {
 	seed   uint64
 	size   int // length of a key
@@ -157,7 +157,7 @@ func NewLossRadar[F family.Hash](memory, keyBytes int, seed uint64) (*LossRadar[
 // Memory returns the size in bytes.
 func (r *LossRadar[F]) Memory() int { return len(r.counts) * (r.size + 6) }
 
-// Insert records one packet, which is packet number of its flow.
+// Insert records one packet with its number within the flow.
 func (r *LossRadar[F]) Insert(key []byte, number uint16) error {
 	if len(key) != r.size {
 		return errKey

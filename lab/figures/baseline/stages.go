@@ -16,7 +16,7 @@ type stages struct {
 	cols   family.Range
 	keys   []byte
 	counts []uint32
-	flags  []bool // some packets of the flow are in the light part
+	flags  []bool // whether packets of the flow are in the light part
 	votes  []uint32
 	moving [2][64]byte
 }

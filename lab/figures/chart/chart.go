@@ -27,10 +27,10 @@ type Chart struct {
 	Title  string
 	X      string // label of the x axis; "" for none
 	Y      string // label of the y axis; "" for none
-	LogX   bool   // logarithmic; points at or below 0 are drawn at the axis' minimum
+	LogX   bool   // the x axis is logarithmic; points at or below 0 are drawn at the axis' minimum
 	LogY   bool
 	Zero   bool // the y axis starts at 0
-	Steps  bool // a value holds until the next point
+	Steps  bool // lines are steps: a value holds until the next point
 	Stack  bool // stacked areas, for series with the same x; Reference series stay lines
 	Series []Series
 }

@@ -129,8 +129,8 @@ func setAxis(a *plot.Axis, label string, log bool, values []float64) {
 	}
 }
 
-// line returns what draws a series. Coordinates at or below 0 on a logarithmic axis move to the
-// axis' minimum.
+// line returns the plotters that draw a series. Coordinates at or below 0 on a logarithmic axis
+// move to the axis' minimum.
 func (c *Chart) line(s *Series, ink color.NRGBA, minX, minY float64) ([]plot.Plotter, []plot.Thumbnailer) {
 	var points plotter.XYs
 	for _, q := range s.Points {

@@ -22,7 +22,7 @@ const (
 	packetBytes    = 9000
 	sketchletBytes = 10 + 4*2*4
 	theirBytes     = 8 + 4*4
-	theirChances   = 1       // k
+	theirChances   = 1       // k, the chances of k+chance selection
 	theirColumns   = 1 << 16 // sketchlets of the paper's sketch, each of one bucket
 	hopBytes       = 20      // bytes of INT for each hop
 	buckets        = 1 << 15 // buckets of a row, which are the columns
@@ -31,12 +31,12 @@ const (
 )
 
 // probabilities are values of λc in parts of 128. The paper's are 2 to 16. A sketchlet here has the
-// cells of two of the paper's, so that 1 to 8 carry as many cells.
+// cells of two of the paper's sketchlets, so that 1 to 8 here carry as many cells as 2 to 16 there.
 var probabilities = []int{1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16}
 
 const (
-	chosen = 4          // carries the cells of the paper's 1/16
-	twice  = 2 * chosen // the paper's own
+	chosen = 4          // carries as many cells as the paper's sketchlets with its λc of 1/16
+	twice  = 2 * chosen // the paper's λc of 1/16
 )
 
 func chanceOf(parts int) float64 { return float64(parts) / 128 }
@@ -53,7 +53,7 @@ type collection struct {
 	selectors []*selector
 	received  [][]uint64 // columns of each switch, as bits
 	count     []int
-	packets   int // sent
+	packets   int // packets sent
 	hops      int // number of switches that the packets passed
 	carried   int // packets with a sketchlet that arrived
 	dead      []bool
@@ -120,8 +120,8 @@ func (w *workload) size() int {
 }
 
 // fill sends the packets of all hosts of the testbed for an interval at a load and calls at with
-// the seconds that have passed, every hundredth of one. scale is the share of the packets and of
-// the columns.
+// the seconds that have passed, every hundredth of one. scale is the simulated share of the packets
+// and of the columns.
 func (c *collection) fill(name string, load, scale float64, seed uint64, at func(second float64)) error {
 	points, err := traffic.Workload(name)
 	if err != nil {
@@ -147,8 +147,8 @@ func (c *collection) fill(name string, load, scale float64, seed uint64, at func
 // workloads are the paper's W1 and, for its W2 (web servers of the same study), Hadoop.
 var workloads = [2]string{"DCTCP", "HADOOP"}
 
-// times measures when the switches of each layer have sent shares of their columns. of is what
-// follows the workload in the name of the task.
+// times measures when the switches of each layer have sent shares of their columns. In the name of
+// the task, of follows the workload.
 func times(name, of string, parts, columns, k int, scale float64, seed uint64) (rows []suite.Row, err error) {
 	c := newCollection(testbed, chanceOf(parts), int(float64(columns)*scale), k)
 	var reached [3][2]float64
@@ -174,7 +174,7 @@ func times(name, of string, parts, columns, k int, scale float64, seed uint64) (
 // theirSizes is a sketchlet of the paper's size in each packet that has one.
 const theirSizes = "sketchlets of 24 bytes"
 
-// The suffix of a task's name that is measured with the paper's settings.
+// Suffixes of the names of tasks that are measured with the paper's settings.
 const (
 	asTheirs = ", 2^16 sketchlets, k 1"
 	withOne  = ", k 1"
@@ -237,10 +237,10 @@ var columnCounts = []int{1 << 12, 1 << 13, 1 << 14, 1 << 15, largest}
 
 const largest = 1 << 16
 
-// loads are the paper's, in percent.
+// loads are the paper's loads of a link, in percent.
 var loads = []int{50, 60, 70, 80, 90}
 
-// measured are the rows of the figures on the collection.
+// measureCollection returns the rows of the figures on the collection.
 func measureCollection(ctx context.Context, scale float64, seed uint64) (rows []suite.Row, err error) {
 	add := func(more []suite.Row, failed error) {
 		rows = append(rows, more...)

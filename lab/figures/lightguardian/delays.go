@@ -24,7 +24,7 @@ type delayLaw struct {
 	draw   func(r *rand.Rand) uint8
 }
 
-// delayLaws are three delay distributions; the paper's other datasets are not stated.
+// delayLaws are three delay distributions; the paper does not state its other datasets.
 var delayLaws = []delayLaw{
 	{"chi-square", "12(a)", func(r *rand.Rand) uint8 {
 		x := 0.0
@@ -38,11 +38,11 @@ var delayLaws = []delayLaw{
 	{"log-normal", "", func(r *rand.Rand) uint8 { return uint8(min(math.Exp(r.NormFloat64()), delayRanges-1)) }},
 }
 
-// structures are the names of the results of delays.
+// structures names the compared structures in the results of delays.
 var structures = [3]string{"SuMax", "CM", "CU"}
 
 // delays returns the mean WMRE of the largest flows' delays, of each structure by the number of
-// flows, with a memory of the delay cells.
+// flows. memory is the size of the delay cells.
 func (m *measured) delays(l delayLaw, memory int, flows []int) (errors [3][]float64, err error) {
 	for v := range errors {
 		errors[v] = make([]float64, len(flows))
@@ -103,14 +103,15 @@ func (m *measured) delays(l delayLaw, memory int, flows []int) (errors [3][]floa
 	return errors, nil
 }
 
-// arrival is the error of the previous arrival time of a flow at each packet except the first.
+// arrival holds the errors of the recorded time of a flow's previous packet, at each packet except
+// the first.
 type arrival struct {
 	absolute float64 // mean, ms
 	relative float64 // mean
 	exact    float64 // share of the packets
 }
 
-// lastArrivals measures it with a memory of the cells of last arrivals.
+// lastArrivals measures arrival with the given memory for the cells of last arrivals.
 func (m *measured) lastArrivals(memory int) (a arrival, err error) {
 	s, err := sumax.New[local](sumax.Config{Width: memory / 3 / 4, Intervals: true, Seed: m.seed})
 	if err != nil {
@@ -144,7 +145,7 @@ var sizeClasses = []uint32{2, 5, 10, 100, 1000}
 type sum struct{ sum, n float64 }
 
 // gapsBySize measures the relative errors of the maximum inter-arrival times by class of flow
-// sizes, with a memory of the cells of gaps and last arrivals.
+// sizes, with the given memory for the cells of gaps and last arrivals.
 func (m *measured) gapsBySize(memory int) (classes []sum, err error) {
 	s, err := sumax.New[local](sumax.Config{Width: memory / 3 / 8, Intervals: true, Seed: m.seed})
 	if err != nil {

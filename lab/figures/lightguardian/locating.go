@@ -18,7 +18,7 @@ import (
 
 // The paper's Mininet experiments (section 8.3.1). Choices that the paper does not state: flows
 // have the same mean size, packets arrive at random times of an interval, packets loop until their
-// TTL is over, and a slow link has a twentieth of the packets' rate and a queue.
+// TTL is over, and a slow link has a queue and a twentieth of the rate that its packets need.
 const (
 	allPackets  = 10_000_000
 	flowsOfSize = 100_000 // flows in experiments with blackholes and loops
@@ -29,7 +29,7 @@ const (
 	loopShare   = 0.1
 	ttl         = 64
 	slowRate    = 0.05
-	queue       = 32 // packets
+	queue       = 32 // packets that a queue holds
 )
 
 // locatingColumns are the numbers of columns in Figures 7 to 10; the paper has 2^12 (50 KB) and
@@ -163,7 +163,8 @@ func (n *network) faulty(f *flowState, hop int, fault analysis.Fault) bool {
 }
 
 // send sends packets of random flows in an interval. at receives each packet at each switch, in the
-// order of their times in µs, and may give it a sketchlet. deliver receives it at its host.
+// order of their times in µs, and may give it a sketchlet. deliver receives each packet at its
+// host.
 func (n *network) send(at func(p *packet, node int, time float64), deliver func(p *packet)) {
 	var links []*slowLink
 	for _, l := range slices.SortedFunc(maps.Keys(n.slow), func(a, b link) int { return slices.Compare(a[:], b[:]) }) {
@@ -262,8 +263,8 @@ func (s score) precision() float64 { return float64(s.right) / float64(max(s.fou
 func (s score) recall() float64    { return float64(s.right) / float64(max(s.faults, 1)) }
 func (s score) f1() float64        { return 2 * float64(s.right) / float64(max(s.found+s.faults, 1)) }
 
-// hops returns a flow at its sender, at its switches and at its receiver, by the received columns,
-// and the numbers of these nodes; hosts have numbers below 0.
+// hops returns what the received columns say of a flow at its sender, its switches and its
+// receiver, and the numbers of these nodes; hosts have numbers below 0.
 func (n *network) hops(f *flowState) (path []analysis.Hop, nodes []int) {
 	path, nodes = append(path, analysis.Hop{Valid: true, Packets: f.measured}), append(nodes, -1-f.from)
 	for _, node := range f.path {
@@ -277,7 +278,7 @@ func (n *network) hops(f *flowState) (path []analysis.Hop, nodes []int) {
 	return append(path, analysis.Hop{Valid: true, Packets: f.arrived}), append(nodes, -1-f.to)
 }
 
-// locate judges all flows by the received columns, and then each flow by the votes of all.
+// locate judges each flow by the received columns, and then again with the votes of all flows.
 func (n *network) locate(fault analysis.Fault, rules analysis.Rules) (s score) {
 	var findings []analysis.Finding
 	votes := analysis.Votes[int]{}
@@ -405,7 +406,7 @@ const parted = ", %g %% of the flows" // share of the flows in an interval
 
 func (e experiment) threshold(x float64) string { return fmt.Sprintf("threshold %g", x) }
 
-// measureLocating measures all experiments. scale has the meaning of locate's parameter.
+// measureLocating measures all experiments. scale is the parameter of locate.
 func measureLocating(ctx context.Context, columns []int, runs int, scale float64, seed uint64) ([]suite.Row, error) {
 	var work []func() ([]suite.Row, error)
 	for _, e := range experiments {
@@ -431,7 +432,7 @@ func (e experiment) extremes(v suite.Values, task, metric string, columns int) (
 	return slices.Min(all), slices.Max(all)
 }
 
-// half is half of the hosts.
+// half is half the number of hosts.
 var half = mininet.hosts() / 2
 
 func locatingFigure() suite.Suite {

@@ -50,8 +50,8 @@ type flowState struct {
 	key      [flow.FiveTupleV4]byte
 	from, to int
 	path     []int
-	loop     int    // first of two switches of the path between which packets loop; -1: none
-	slow     bool   // takes slow links
+	loop     int    // first of two switches of the path between which packets loop; -1 if there is no loop
+	slow     bool   // whether the flow takes slow links
 	sent     uint32 // packets
 	measured uint32 // packets in the measured interval
 	arrived  uint32 // packets in the measured interval that arrived
@@ -78,10 +78,11 @@ type selector struct {
 	seed        uint32
 	probability uint32 // λc in parts of 65,536
 	columns     uint32
-	sent        [][]uint64 // bits of each chance
+	sent        [][]uint64 // columns sent at each chance, one bit a column
 }
 
-// newSelector returns the selection of a switch, with its number for a seed.
+// newSelector returns the selector of a switch. Its seed follows from the number of the switch,
+// node.
 func newSelector(node int, probability float64, columns, chances int) *selector {
 	s := &selector{seed: uint32(2*node + 1), probability: uint32(probability * (1 << 16)), columns: uint32(columns)}
 	for range chances {
@@ -90,8 +91,8 @@ func newSelector(node int, probability float64, columns, chances int) *selector 
 	return s
 }
 
-// packet returns the column that the next packet gets; ok is false for none. carries is whether it
-// has a sketchlet already.
+// packet returns the column that the next packet gets; ok is false for none. carries is whether the
+// packet already has a sketchlet.
 func (s *selector) packet(carries bool) (col int, ok bool) {
 	s.number++
 	r := rowhash.Mix(s.number, s.seed)

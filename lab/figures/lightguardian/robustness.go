@@ -21,14 +21,13 @@ const (
 	robustRuns    = 20                                                         // runs of each kind of choice
 )
 
-// choice is a kind of choices of dead hosts: the tree has the same shape with each choice of a
-// kind.
+// choice stands for all choices of dead hosts that leave trees of the same shape.
 type choice struct {
-	hosts int     // bits
+	hosts int     // dead hosts of one such choice, as bits
 	share float64 // share of all choices
 }
 
-// choices returns the kinds of all choices of a number of hosts.
+// choices returns a choice for each shape that the tree can have with a number of dead hosts.
 func choices(t tree, dead int) (all []choice) {
 	at, total := map[string]int{}, 0
 	for hosts := range 1 << t.hosts() {
@@ -91,7 +90,7 @@ func robustness(dead, columns, runs int, seed uint64) []suite.Row {
 	return []suite.Row{row("FRR", all), row("RSR", whole), row(reachStructure, reach)}
 }
 
-// living sends packets of the hosts that live.
+// living sends packets from the hosts that are not dead.
 func (c *collection) living(packets int, r *rand.Rand) {
 	for number := 0; c.packets < packets; number++ {
 		f := c.newFlow(number, r)

@@ -111,7 +111,7 @@ func least(memories []int, limit float64, failure func(memory int) (float64, err
 	return float64(memories[low]), nil
 }
 
-// byPackets searches for the memory of an ARE of 0.01 of the largest flows.
+// byPackets searches for the least memory with which the ARE of the largest flows is 0.01.
 func byPackets(t *trace.Trace, scale float64, seed uint64) (rows []suite.Row, err error) {
 	for millions := 1; millions <= 6; millions++ {
 		w := t
@@ -153,7 +153,8 @@ func (m *measured) sizes(memory int) (*sumax.Sketch[local], error) {
 	return s, s.InsertBatch(m.t.Keys(), m.t.KeyBytes())
 }
 
-// distributed returns errors of an estimated distribution; without one the error is 1.
+// distributed returns errors of an estimated distribution. If no distribution can be estimated, the
+// error is 1.
 func (m *measured) distributed(memory int, failure func(truth *trace.Exact, d estimate.Distribution) float64,
 ) (float64, error) {
 	s, err := m.sizes(memory)

@@ -9,8 +9,8 @@ import (
 	"github.com/netsketch/netsketch/sketch/family"
 )
 
-// The paper's trace has 6 million packets of 0.9 million flows. Zipf 1.0 with these ranks has as
-// many.
+// The paper's trace has 6 million packets of 0.9 million flows. Traffic of Zipf 1.0 with these
+// ranks has as many flows.
 const (
 	tracePackets = 6_000_000
 	traceRanks   = 2_600_000
@@ -29,7 +29,7 @@ func workloadOf(scale float64, seed uint64) (*trace.Trace, error) {
 // tops are the numbers of the largest flows in Figures 11(a) and 12(c) to (e).
 var tops = []int{500, 1000, 2000, 5000, 10_000, 20_000, 50_000}
 
-// measured is the trace with its truth.
+// measured is the trace with its ground truth.
 type measured struct {
 	t     *trace.Trace
 	seed  uint64

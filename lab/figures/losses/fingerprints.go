@@ -11,15 +11,15 @@ import (
 	"github.com/netsketch/netsketch/sketch/fermat"
 )
 
-// fingerprintRuns are the decodings of a point, by its number of flows.
+// fingerprintRuns is the number of decodings of a point, by the point's number of flows.
 var fingerprintRuns = map[int]int{1000: 1000, 10_000: 100}
 
 // A bucket without a fingerprint has 64 bits, one with a fingerprint 8 more.
 const bucketBytes, fingerprintBytes = 8, 9
 
-// bucketsPerFlow are the points of the axis: buckets in the first chart; in the second, bytes of
-// the same number of buckets without fingerprint. Decoding begins to succeed at 1.23 (Theorem 3.1):
-// the points are dense there, because distant ones would show no difference.
+// bucketsPerFlow are the points of the axis: the first chart gives an encoder this many buckets,
+// the second the bytes of this many buckets without fingerprint. Decoding begins to succeed at 1.23
+// (Theorem 3.1): the points are dense there, because distant points would show no difference.
 var bucketsPerFlow = []float64{1.15, 1.2, 1.21, 1.22, 1.225, 1.23, 1.235, 1.24, 1.25, 1.26, 1.28, 1.3, 1.35, 1.4, 1.45}
 
 func chamelemonFigure10() suite.Suite {
@@ -42,7 +42,7 @@ func chamelemonFigure10() suite.Suite {
 			var rows []suite.Row
 			for _, flows := range []int{1000, 10_000} {
 				if flows > len(all.Flows()) {
-					continue // more than the trace has
+					continue // the trace has too few flows
 				}
 				for axis := range axes {
 					for _, fingerprint := range []bool{false, true} {

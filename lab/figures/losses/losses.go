@@ -25,7 +25,7 @@ import (
 // host is the hash of all structures.
 type host = family.Fast
 
-// Suites are the figures, in order.
+// Suites returns the suites of the figures, in order.
 func Suites() []suite.Suite {
 	return []suite.Suite{chamelemonFigure4(), chamelemonFigure5(), chamelemonFigure6(), chamelemonFigure10()}
 }
@@ -41,7 +41,7 @@ type losses struct {
 	lost  []uint32
 }
 
-// lossKey is the bytes of a flow's identifier there: the source address.
+// lossKey is the length in bytes of a flow's identifier in these figures, the source address.
 const lossKey = 4
 
 func lossesOf(t *trace.Trace, flows, victims int, rate float64, seed uint64) losses {
@@ -70,8 +70,8 @@ type recorder struct {
 	name string
 	// items is the number of items to decode.
 	items func(l losses) int
-	// encode returns what decodes the losses from so much memory. A decoding returns the function
-	// that checks it.
+	// encode encodes the losses into memory bytes and returns the function that decodes them, which in
+	// turn returns the function that checks the result.
 	encode func(l losses, memory int, seed uint64) (decode func() verdict, err error)
 }
 
@@ -100,8 +100,8 @@ func recorded(l losses) int { return len(l.flows) }
 
 var recorders = []recorder{
 	{"Fermat", victims, func(l losses, memory int, seed uint64) (func() verdict, error) {
-		// The sketch of what entered minus that of what left holds the lost packets alone, because
-		// sketches are linear.
+		// The sketch of packets that entered minus the sketch of packets that left holds only the lost
+		// packets, because sketches are linear.
 		s, err := fermat.New[host, fermat.Prime32](fermat.Config{Memory: memory, KeyBytes: lossKey, FragmentBits: 32,
 			Seed: seed})
 		if err != nil {
@@ -189,8 +189,8 @@ func (r *recorder) tries(l losses, o suite.Options) int {
 	return max(min(o.Decodings, lossWork/max(r.items(l), 1)), min(fewTries, o.Decodings))
 }
 
-// share reports whether the losses are decoded often enough: n sketches with other hashes are
-// decoded, of which one in 1,000 may fail, and one if n is smaller.
+// share reports whether the losses are decoded often enough: n sketches with different hashes are
+// decoded, of which one in 1,000 may fail, but always at least one.
 func (r *recorder) share(ctx context.Context, l losses, memory, n int, seed uint64) (bool, error) {
 	allowed := max(1, int(float64(n)*(1-success)+1e-9))
 	for i := range n {
@@ -210,9 +210,9 @@ func (r *recorder) share(ctx context.Context, l losses, memory, n int, seed uint
 	return true, nil
 }
 
-// least finds the least memory, to 2 %, at which 99.9 % of the tries decode; 0 when 64 MB
-// do not. A search with few tries comes first. LossRadar numbers a flow's packets in 16
-// bits, so that a flow which loses more than 65,536 packets never decodes.
+// least finds the least memory, to 2 %, at which 99.9 % of the tries decode; 0 if 64 MB are too
+// little. A search with few tries comes first. LossRadar numbers a flow's packets in 16 bits, so
+// that a flow which loses more than 65,536 packets never decodes.
 func (r *recorder) least(ctx context.Context, l losses, o suite.Options) (int, error) {
 	lo, hi, err := bracket(256, most, func(memory int) (bool, error) {
 		return r.share(ctx, l, memory, min(fewTries/2, o.Decodings), o.Seed)
@@ -225,8 +225,8 @@ func (r *recorder) least(ctx context.Context, l losses, o suite.Options) (int, e
 	return hi, err
 }
 
-// bracket finds neighbours, 2 % apart, such that lo is not enough and hi is. It starts at from,
-// goes up by growing steps, and then in between. hi is 0 when most is not enough.
+// bracket finds two sizes, 2 % apart: lo is not enough and hi is. It starts at from, goes up in
+// growing steps, and then bisects. hi is 0 if most is not enough.
 func bracket(from, most int, enough func(int) (bool, error)) (lo, hi int, err error) {
 	lo, hi = from, 0
 	for step := max(from/50, 8); hi == 0; step *= 2 {
@@ -257,7 +257,7 @@ func bracket(from, most int, enough func(int) (bool, error)) (lo, hi int, err er
 	return lo, hi, nil
 }
 
-// decodings is how many are timed.
+// decodings is the number of decodings that are timed.
 const decodings = 21
 
 // time is the median time of decodings that succeed: processor time, if available, so that
@@ -303,7 +303,7 @@ func lossRows(ctx context.Context, t *trace.Trace, o suite.Options, x string,
 	points []link) (rows []suite.Row, err error) {
 	points = slices.DeleteFunc(slices.Clone(points), func(p link) bool {
 		return p.flows > len(t.Flows())
-	}) // more than the trace has
+	}) // points with more flows than the trace has
 	type job struct {
 		r      *recorder
 		l      losses
@@ -315,7 +315,7 @@ func lossRows(ctx context.Context, t *trace.Trace, o suite.Options, x string,
 	for _, p := range points {
 		l := lossesOf(t, p.flows, p.victims, p.rate, o.Seed)
 		for i := range recorders {
-			// FlowRadar records flows, lost or not.
+			// FlowRadar's content depends on the flows only, not on their losses.
 			same := slices.IndexFunc(jobs, func(j job) bool {
 				return j.r == &recorders[i] && strings.HasPrefix(j.r.name, "FlowRadar") && j.p.flows == p.flows
 			})
@@ -343,7 +343,7 @@ func lossRows(ctx context.Context, t *trace.Trace, o suite.Options, x string,
 			return nil, err
 		}
 		if strings.HasPrefix(j.r.name, "FlowRadar") {
-			took *= 2 // the far end decodes the same flows
+			took *= 2 // the structure of the link's other end is decoded, too
 		}
 		variant := fmt.Sprintf("%s %g", x, j.p.x)
 		rows = append(rows,

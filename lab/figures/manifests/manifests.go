@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package manifests measures UnivMon on whole networks, where each switch counts a part: Figure 14
-// and Table 2. It has no state. The same trace and seed give the same rows, except times.
+// Package manifests measures UnivMon on whole networks, where each switch counts a part of the
+// traffic: Figure 14 and Table 2. It has no state. The same trace and seed give the same rows,
+// except times.
 package manifests
 
 import (
@@ -19,7 +20,7 @@ import (
 	"github.com/netsketch/netsketch/sketch/universal"
 )
 
-// Suites are the figures, in order.
+// Suites returns the suites of the figures, in order.
 func Suites() []suite.Suite { return []suite.Suite{figure14(), table2()} }
 
 func row(structure, variant string, memory int, task, metric string, value float64, unit, trace string) suite.Row {
@@ -48,7 +49,7 @@ func table2() suite.Suite {
 					return nil, err
 				}
 				if t.Len() < len(p.Pairs) {
-					continue // a shorter trace is for a short run
+					continue // fewer packets than pairs: the trace of a short run
 				}
 				m, took, err := timed(ctx, p)
 				if err != nil {
@@ -93,7 +94,7 @@ func timed(ctx context.Context, p *manifest.Problem) (m *manifest.Manifest, took
 	return m, took, nil
 }
 
-// iceberg is the dimensions of Figure 14.
+// iceberg lists the dimensions of Figure 14.
 var iceberg = []struct {
 	name   string
 	fields flow.Fields
@@ -249,7 +250,7 @@ func middle(v []float64) float64 {
 	return (v[len(v)/2] + v[(len(v)-1)/2]) / 2
 }
 
-// home is the switch of an address.
+// home returns the number of the switch to which an address is attached.
 func home(address [16]byte, n, seed uint64) uint64 {
 	x := seed
 	for _, b := range address[:4] {

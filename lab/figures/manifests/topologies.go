@@ -14,7 +14,7 @@ import (
 // number, parallel ones and switches without links left out.
 type topology struct{ name, links string }
 
-// The networks of UnivMon's Figure 14 and Table 2; BellSouth is of both.
+// The networks of UnivMon's Figure 14 and Table 2; BellSouth is in both.
 var (
 	attNorthAmerica = topology{"AT&T North America", "" +
 		"0-1 0-2 0-3 0-4 1-3 2-5 2-3 2-6 2-7 2-8 2-9 2-10 2-11 5-12 5-6 5-3 13-14 13-4 14-4 14-12 14-6 14-15 " +

@@ -18,7 +18,7 @@ import (
 	"github.com/netsketch/netsketch/plugins/omnimon/linear"
 )
 
-// Sizes of Exp#5, and the mean of packets of a flow, which the paper does not state.
+// Sizes of Exp#5, and the mean number of packets of a flow, which the paper does not state.
 const (
 	accountableFlows = 380_000
 	accountableSlots = 512
@@ -76,8 +76,8 @@ func randomSlot(sim *simulation.Simulation, seed uint64) error {
 	return nil
 }
 
-// oracle knows the lossy flows. It gives them different pairs, each slot to equally many flows,
-// also of the flows with one path.
+// oracle knows the lossy flows. It gives each a different pair of slots, and each slot to equally
+// many of them, also among the flows with the same path.
 func oracle(sim *simulation.Simulation, _ uint64) error {
 	var lossy []*simulation.Flow
 	for _, f := range sim.Flows {

@@ -50,7 +50,7 @@ type balancer struct {
 	total    int64
 }
 
-// lane is a flow, with the flowlet that it sends.
+// lane is a flow with its current flowlet.
 type lane struct {
 	from, to int
 	number   uint32
@@ -148,7 +148,7 @@ func (b *balancer) choose(l *lane) (best int) {
 	return best
 }
 
-// shown are the packets of flows by link, as the analysis shows them.
+// shown returns, for each link, the packets of each flow as the analysis reports them.
 func (b *balancer) shown(r *analysis.Result) []map[uint32]int64 {
 	out := make([]map[uint32]int64, len(b.links))
 	for i := range out {
@@ -166,7 +166,7 @@ func (b *balancer) shown(r *analysis.Result) []map[uint32]int64 {
 	return out
 }
 
-// detection compares the heavy hitters of links with the right ones.
+// detection compares the heavy hitters found at links with the true ones.
 type detection struct {
 	right, missed, wrong int
 	err                  float64 // sum of relative errors of the flows that were right

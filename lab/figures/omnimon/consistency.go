@@ -27,7 +27,8 @@ import (
 	"github.com/netsketch/netsketch/sketch/flow"
 )
 
-// Sizes of the straggler of Exp#4. Times are in microseconds.
+// Parameters of Exp#4, in which one host is the straggler, whose clock is behind or ahead. Times
+// are in microseconds.
 const (
 	stragglerHosts = 8
 	stragglerFlows = 400
@@ -51,7 +52,7 @@ type event struct {
 // straggler runs the data path of hosts whose clocks differ on a virtual clock.
 type straggler struct {
 	now, lag int
-	events   []event // sorted from the end
+	events   []event // sorted, the next event last
 	order    int
 	clocks   []*epoch.Clock
 	roles    []*hostrole.Role
@@ -172,7 +173,7 @@ func (s *straggler) send(key flow.Key, f *timed, data []byte, delay int) {
 	})
 }
 
-// insert schedules an event while others run.
+// insert schedules an event while the simulation runs.
 func (s *straggler) insert(delay int, do func()) {
 	e := event{s.now + delay, s.order, do}
 	s.order++

@@ -21,11 +21,11 @@ const (
 	diagnosisSeeds   = 20
 )
 
-// failures are the paper's, in its order.
+// failures are the paper's kinds of failures, in its order.
 var failures = []string{"congestion", "gray failure", "switch crash", "link failure"}
 
-// diagnosis counts the variables of Exp#9 that are determined with the steps of the paper and
-// without, in a number of seeds.
+// diagnosis counts the variables of Exp#9 that are determined with and without the paper's steps,
+// over a number of seeds.
 func diagnosis(seeds int) (rows []suite.Row, err error) {
 	tp := simulation.FatTree(8)
 	for _, kind := range failures {

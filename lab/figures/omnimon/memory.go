@@ -50,7 +50,7 @@ func formOf(program []byte) (f form, err error) {
 	}
 	f.bank = f.total / banks
 	for _, t := range p.Types {
-		if t.Name != "shim_t" { // OmniMon's fields, and the EtherType of the payload
+		if t.Name != "shim_t" { // header shim_t has OmniMon's fields and the payload's EtherType
 			continue
 		}
 		for _, field := range t.Fields {
@@ -89,7 +89,7 @@ func compile(ctx context.Context, parameters ...string) (f form, err error) {
 // Sizes of Exp#2 and Exp#7: slots of an epoch, in a program without units of queries.
 const memorySlots = 3072
 
-// The two ways to hold d slots of a flow.
+// The two ways to hold the d slots of a flow.
 const byHop, apart = "one array, slot by hop", "an array for each slot"
 
 // memory measures the registers of programs that map a flow to d slots. With the optimization a

@@ -13,7 +13,7 @@ import (
 	"github.com/netsketch/netsketch/lab/figures/suite"
 )
 
-// The command runs in the repository; its tests change to it.
+// Paths in the repository's root, where the command runs. Tests change to that directory.
 const (
 	queryDirectory = "examples/omnimon/queries"
 	programs       = "p4/programs"

@@ -280,8 +280,8 @@ func f1(got, want []string) float64 {
 	return 2 * precision * recall / (precision + recall)
 }
 
-// frame builds an Ethernet frame. Hosts do not check checksums, which do not cover its flags and
-// payload.
+// frame builds an Ethernet frame. The checksum does not cover flags and payload, because hosts do
+// not check it.
 func frame(p *workload.Packet) []byte {
 	b := traffic.BuildFrame(traffic.FrameSpec{Src: netip.MustParseAddr(p.Src), Dst: netip.MustParseAddr(p.Dst),
 		Proto: uint8(p.Proto), SrcPort: uint16(p.SrcPort), DstPort: uint16(p.DstPort), Length: int(14 + p.Length)})

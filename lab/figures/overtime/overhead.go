@@ -110,8 +110,8 @@ func (b *bench) registers(ipv6 bool) ([]*p4values.Register, error) {
 	}), nil
 }
 
-// exchange returns the least bytes of three reads: replies and requests vary with the frames that
-// share a write.
+// exchange returns the least bytes of three reads, because the number of bytes depends on which
+// frames share a write.
 func (b *bench) exchange(ctx context.Context, ipv6 bool) (received, sent int64, err error) {
 	received, sent = math.MaxInt64, math.MaxInt64
 	for range 3 {

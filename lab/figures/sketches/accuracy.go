@@ -50,8 +50,8 @@ func accuracy(ctx context.Context, t *trace.Trace, o suite.Options, kinds []kind
 		nil
 }
 
-// means puts the rows of several runs together. A value that a run has not, because its
-// structure was too full to answer, is left out altogether.
+// means averages the rows of several runs. A value is left out if it is missing in any run, because
+// a structure was too full to answer.
 func means(runs [][]suite.Row) (rows []suite.Row) {
 	for _, r := range runs[0] {
 		sum, n := 0.0, 0

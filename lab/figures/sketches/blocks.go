@@ -22,13 +22,14 @@ import (
 // §4.2).
 type block interface {
 	insert(key []byte)
-	// heavy returns the flows that it names, with their sizes; called once, at the end.
+	// heavy returns the flows that the structure names, with their sizes; called once, at the end.
 	heavy() map[string]float64
 	// size returns the packets of any flow, named or not; called after heavy.
 	size(key string) float64
 }
 
-// blockFlows is how many flows a level keeps next to its counters, blockRows the rows of these.
+// blockFlows is how many flows a level keeps next to its counters, blockRows is the number of rows
+// of counters.
 const blockFlows, blockRows = 500, 5
 
 // topBlock is a sketch of counters with a heap of the largest flows.
@@ -118,11 +119,11 @@ func countMinBlock(memory, keyBytes int, seed uint64) (block, error) {
 	}, topFlows{at: make(map[string]int)}}, nil
 }
 
-// pickAndDrop is pick-and-drop sampling (Braverman and Ostrovsky 2013). The packets are cut
-// into rows of one length. In every row each sample picks the packet at a random
-// place and counts its flow from there to the end of the row. The pick takes the place of
-// the flow that the sample has when it is larger, or when that one has not on average had
-// dropRate packets in each row since it was picked; otherwise that one counts on.
+// pickAndDrop is pick-and-drop sampling (Braverman and Ostrovsky 2013). The packets are divided
+// into rows of equal length. In every row, each sample picks a packet at a random place and counts
+// the packets of its flow from there to the end of the row. The new flow replaces the sample's old
+// flow if its count is larger, or if the old flow has had fewer than dropRate packets per row on
+// average since it was picked. Otherwise the sample goes on counting the old flow.
 type pickAndDrop struct {
 	random  *rand.Rand
 	row     [][]byte
@@ -190,12 +191,11 @@ func (p *pickAndDrop) heavy() map[string]float64 {
 	return p.found
 }
 
-// size is 0 for a flow that no sample has: sampling does not know others.
+// size returns 0 for a flow that no sample has, because sampling does not know other flows.
 func (p *pickAndDrop) size(key string) float64 { return p.found[key] }
 
-// paperSketch is the universal sketch as the paper writes it: a packet updates every level
-// that its flow reaches, and sums are worked out by Algorithm 2 from the flows that the
-// levels' blocks name.
+// paperSketch is the universal sketch as the paper writes it: a packet updates every level that its
+// flow reaches, and Algorithm 2 computes sums from the flows that the levels' blocks name.
 type paperSketch struct {
 	seed   uint64
 	levels []block
@@ -216,7 +216,8 @@ func newPaperSketch(build blockKind, memory, keyBytes int, seed uint64) (*paperS
 	return u, nil
 }
 
-// deepest is the last level that a key reaches: one bit of a hash halves the flows of each.
+// deepest returns the last level that a key reaches. Each further bit of a hash passes half of a
+// level's flows on to the next level.
 func (u *paperSketch) deepest(key []byte) int {
 	cols := family.NewRange(1 << 20)
 	h := family.Column[host](family.Digest[host](u.seed^0x6c6576656c, key), 7, &cols)

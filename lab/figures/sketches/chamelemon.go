@@ -12,7 +12,8 @@ import (
 	"github.com/netsketch/netsketch/sketch/tower"
 )
 
-// fermatBuckets are the numbers of buckets in chamelemon App. E: 2,500 decode 99.9 % of the time.
+// fermatBuckets is the number of buckets in chamelemon App. E: 2,500 are decoded in 99.9 % of the
+// cases.
 const fermatBuckets = 2500
 
 // classified is the number of keys of a batch after which Tower+Fermat passes those above the

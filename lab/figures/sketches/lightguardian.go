@@ -15,8 +15,9 @@ import (
 	"github.com/netsketch/netsketch/sketch/sumax"
 )
 
-// perFlow are the paper's 96 to 768 KB in the bytes a flow that its trace of 0.9 million
-// flows has there, for one of 124 thousand; the larger ones are the paper's own.
+// perFlow are memories. The first are the paper's 96 to 768 KB, scaled from its trace of 0.9
+// million flows to one of 124 thousand, so that each flow has as many bytes; the larger ones are
+// the paper's own.
 var perFlow = kilobytes(13, 26, 53, 96, 192, 384, 768)
 
 func lightguardianFigure5() suite.Suite {
@@ -56,7 +57,8 @@ func delayRange(r *rand.Rand) int {
 // delayWidths are the paper's 2^10 to 2^17 buckets a row.
 var delayWidths = []int{1 << 10, 1 << 11, 1 << 12, 1 << 13, 1 << 14, 1 << 15, 1 << 16, 1 << 17}
 
-// delayBytes is the memory of 3 rows of a width, with 8 ranges and the packets.
+// delayBytes returns the memory of 3 rows of width buckets, each with 9 counters: 8 delay ranges
+// and the packets.
 func delayBytes(width int) int { return 3 * width * 9 * 4 }
 
 func delays(ctx context.Context, t *trace.Trace, o suite.Options) (rows []suite.Row, err error) {
@@ -208,9 +210,10 @@ func partials(_ context.Context, t *trace.Trace, o suite.Options) (rows []suite.
 var chanceWidths = []int{1 << 10, 1 << 13, 1 << 16}
 
 // chances counts the packets until every column has been sent under k+chance selection
-// (LightGuardian §5.3): each of k arrays has a bit for every column; a packet takes the column
-// of the first random bit, one an array, that is still zero, and sets it; and any when all
-// were set. Means over 16 to 100 runs, at most a hundredth of the decodings.
+// (LightGuardian §5.3): each of k arrays has a bit for every column; a packet draws one random bit
+// in each array, takes the column of the first bit that is still zero, and sets that bit. It takes
+// any column if all these bits are set. Means over 16 to 100 runs, at most a hundredth of the
+// decodings.
 func chances(o suite.Options, widths []int) (rows []suite.Row) {
 	r := rand.New(rand.NewPCG(o.Seed, 0x6b))
 	for _, width := range widths {

@@ -27,14 +27,14 @@ type job struct {
 	structure, variant string
 	memory             int
 	task               string
-	rows, threads      int // what peers are asked for; none when rows is 0
+	rows, threads      int // rows and threads that peers are asked for; if rows is 0, no peer is asked
 	fresh              func() error
 	// pass does the work and returns the processor time of its slowest thread; nil if only peers
 	// have the structure.
 	pass func() time.Duration
 }
 
-// theirs is the peers' name of the job's task. They have no batches.
+// theirs is the peers' name of the job's task. Peers have no batches.
 func (j *job) theirs() string {
 	if j.task == query {
 		return query
@@ -48,7 +48,7 @@ const (
 	query     = "query"
 )
 
-// alone returns a pass of the calling thread.
+// alone returns a pass that runs f on the calling thread.
 func alone(f func()) func() time.Duration {
 	return func() time.Duration {
 		start := suite.ThreadTime()
@@ -159,8 +159,8 @@ func (b *bench) ask(ctx context.Context, p suite.Peer, j *job) (answer, error) {
 	return a, nil
 }
 
-// measure returns the rows of a job: our speed, and with peers theirs and the ratios of the passes
-// in pairs. Every pass has a fresh structure and follows one that is not counted.
+// measure returns the rows of a job: the speed here and, if there are peers, their speeds and the
+// ratios of pairs of passes. Every pass has a fresh structure and follows a warm-up pass.
 func (b *bench) measure(ctx context.Context, j job) (rows []suite.Row, err error) {
 	if j.threads == 1 {
 		unpin, failed := pin()
@@ -185,7 +185,7 @@ func (b *bench) measure(ctx context.Context, j job) (rows []suite.Row, err error
 			}
 		}
 	}
-	// A pass that is not counted comes before: the peer's pass has used the caches meanwhile.
+	// A warm-up pass comes first, because the peer's pass has used the caches meanwhile.
 	ours := func() (wall, processor float64, err error) {
 		if err := j.fresh(); err != nil {
 			return 0, 0, err

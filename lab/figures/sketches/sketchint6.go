@@ -52,7 +52,7 @@ func figure6Jobs(t *trace.Trace, _ suite.Options) (jobs []job, err error) {
 		jobs = append(jobs, job{structure: structure, variant: figure6Rows, memory: figure6Memory, task: task, rows: 5,
 			threads: 1, fresh: func() error { fresh(); return nil }, pass: alone(pass)})
 	}
-	var sum uint32    // keeps the queries from being left out
+	var sum uint32    // keeps the compiler from removing the queries
 	full := func() {} // a query finds the packets of the passes before
 	for _, cu := range []bool{false, true} {
 		name, towerName := "CM", "TowerCM"

@@ -24,14 +24,14 @@ type structure struct {
 	insert       func(key []byte)
 	insertBatch  func(keys []byte) // inserts like insert, key by key; nil for structures without it
 	size         func(key []byte) float64
-	kept         func(key []byte) float64 // the size of a flow that is kept; for structures without size
+	kept         func(key []byte) float64 // size of a kept flow; only for structures without size
 	heavy        func(limit float64) map[string]float64
 	distribution func() (estimate.Distribution, error)
 	entropy      func() float64
 	cardinality  func() float64
 	moment2      func() float64
 	estimate     func() *universal.Estimate // estimate of UnivMon
-	seal         func() error               // before the first question
+	seal         func() error               // called before the first query
 }
 
 // kind builds structures of one name.
@@ -40,10 +40,12 @@ type kind struct {
 	build         func(t *trace.Trace, memory int, limit float64, seed uint64) (*structure, error)
 }
 
-// tableSize is the hash table of heavy flows for sketches that keep no keys (SketchINT §VII-B).
+// tableSize is the number of heavy flows in the hash table that sketches without keys get
+// (SketchINT §VII-B).
 const tableSize = 1024
 
-// withTable adds this table: a flow enters it once its estimate exceeds the limit.
+// withTable adds a hash table of tableSize heavy flows: a flow enters it once its estimate exceeds
+// the limit.
 func (s *structure) withTable(limit float64) {
 	table := make(map[string]bool)
 	insert := s.insert
@@ -162,7 +164,7 @@ func elasticSwitch() kind {
 		}}
 }
 
-// fcmKind is FCM-Sketch with the same tables.
+// fcmKind is FCM-Sketch with the tables of elasticSwitch.
 func fcmKind() kind {
 	return kind{"FCM", "4 tables, 2 16-ary trees",
 		func(t *trace.Trace, memory int, _ float64, seed uint64) (*structure, error) {

@@ -134,7 +134,7 @@ func (c *t1Case) measure(t *trace.Trace, memory int, seed uint64) ([]suite.Row, 
 	return slices.DeleteFunc(rows, func(r suite.Row) bool { _, ok := c.theirs[r.Task+" "+r.Metric]; return !ok }), err
 }
 
-// largeFlows is the error of all flows and of those above 500 packets.
+// largeFlows measures the errors of all flows, and of flows with more than 500 packets.
 func largeFlows(c *t1Case, t *trace.Trace, memory int, seed uint64) ([]suite.Row, error) {
 	s, err := c.k.fill(t, memory, 0, seed)
 	if err != nil {
@@ -154,7 +154,7 @@ func largeFlows(c *t1Case, t *trace.Trace, memory int, seed uint64) ([]suite.Row
 	}, nil
 }
 
-// t1Tasks are the columns' order.
+// t1Tasks lists the tasks in the order of the table's columns.
 var t1Tasks = []string{
 	"flow size ARE", "flow size AAE", "large flows ARE", "heavy hitters F1", "heavy changes F1", "cardinality RE",
 	"flow size distribution WMRE", "entropy RE",
@@ -199,7 +199,7 @@ func compareT1(rows []suite.Row) (lines []compared) {
 					l.deviation += (x - l.mean) * (x - l.mean) / float64(max(len(v)-1, 1))
 				}
 				l.deviation = math.Sqrt(l.deviation)
-				gap := l.mean - l.theirs // above 0: ours is worse
+				gap := l.mean - l.theirs // above 0 if the result here is worse
 				if strings.HasSuffix(task, "F1") {
 					gap = -gap
 				}

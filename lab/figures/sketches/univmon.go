@@ -139,11 +139,11 @@ func largest(t *trace.Trace, limit float64) map[string]float64 {
 	return out
 }
 
-// interval is a monitoring interval, and the interval together with the next one, by source
-// address.
+// interval holds exact values by source address: of a monitoring interval, and of this interval
+// together with the next one.
 type interval struct {
 	one, two *trace.Trace
-	size     map[string]float64 // heavy hitters of the first
+	size     map[string]float64 // heavy hitters of the first interval
 }
 
 // The paper's 5 s are 155 to 286 thousand packets of some 55 thousand source addresses. For the
@@ -213,7 +213,7 @@ func univmonChange(a answers, t *trace.Trace, memory int, seed uint64) error {
 	return nil
 }
 
-// openSketch is a structure for each task, with all of the memory each: Count-Min for heavy
+// openSketch measures a structure for each task, each with all of the memory: Count-Min for heavy
 // hitters, a bitmap for distinct sources, and for changes Count-Min or k-ary sketches of the
 // halves.
 func openSketch(w *interval, memory int, seed uint64) (cm, kary answers, err error) {
@@ -280,8 +280,8 @@ func openChange(cm, kary answers, t *trace.Trace, memory int, seed uint64) error
 	return nil
 }
 
-// karyEstimate is the k-ary sketch's: the same counters, each less its share of all packets,
-// and the median over the rows (Krishnamurthy et al. 2003).
+// karyEstimate returns the estimates of a k-ary sketch with Count-Min's counters: each counter less
+// its share of all packets, and the median over the rows (Krishnamurthy et al. 2003).
 func karyEstimate(c *countmin.Sketch[host], packets int, seed uint64, key string) float64 {
 	d, share := family.Digest[host](seed, []byte(key)), 1/float64(c.Config().Width)
 	var v []float64

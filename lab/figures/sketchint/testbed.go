@@ -23,7 +23,7 @@ const (
 	// Switches 1 to 4 are edge switches, two in each pod; as many aggregation switches and 2 cores
 	// follow.
 	edges    = 4
-	hops     = 5 // at most
+	hops     = 5 // the most switches of a path
 	interval = 5 * time.Second
 	paper    = 16_000_000 // packets
 	flowsOf  = 73_000
@@ -34,7 +34,7 @@ const (
 	dscp      = 0x17
 )
 
-// Of the emulation. A packet of 1,500 bytes takes 300 ns on a link of 40 Gbit/s.
+// Parameters of the emulation. A packet of 1,500 bytes takes 300 ns on a link of 40 Gbit/s.
 const (
 	service  = 300 // ns
 	pipeline = 500 // ns that a packet is in a switch besides its queue
@@ -60,7 +60,7 @@ type testbed struct {
 	r     *rand.Rand
 	sizes []traffic.SizePoint
 	scale float64
-	lasts uint64 // an interval, in ns
+	lasts uint64 // length of an interval, in ns
 	flows []*flowState
 	next  uint32
 	// time in ns at which the link between two nodes is free; hosts have the numbers from 100 on
@@ -208,5 +208,5 @@ func (s *flowState) record(latencies []uint32) {
 	}
 }
 
-// name is a flow at a switch, or a flow.
+// name identifies a flow at a switch or, without a switch, the flow.
 func (s *flowState) name(node uint32) string { return fmt.Sprintf("%v/%d", s.key, node) }

@@ -28,8 +28,8 @@ type Claim struct {
 	// statement. Rules with limits need none, unless Vague.
 	Better string
 	Vague  bool // the paper states no number: limits follow from its words or axes
-	// Apart is why the statement and what was measured here cannot be compared, by its kind, one of
-	// kinds. It decides whatever the values are.
+	// Apart is the reason why the statement cannot be compared with the measurement, by the kind of
+	// the reason, one of kinds. The claim is then undecided, whatever the values are.
 	Apart map[string]string
 
 	Rule         string // name of a rule; "" for Here and Holds

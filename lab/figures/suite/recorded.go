@@ -101,7 +101,7 @@ func (p *Page) omitted() (problems []error) {
 }
 
 // CheckClaims returns the statements of the papers that are omitted, that do not hold for the
-// recorded rows and have no reason, that hold and have one, or that miss a value.
+// recorded rows and have no reason, that hold and have a reason, or that miss a value.
 func CheckClaims(directory string, suites []Suite) (problems []error) {
 	for _, s := range suites {
 		for _, err := range s.omitted() {

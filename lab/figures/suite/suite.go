@@ -138,7 +138,7 @@ type Line struct {
 	From, To float64 // first and last place; 0: no limit
 }
 
-// Run measures. Values have the six digits that the files have.
+// Run measures the suite's rows. It rounds values to the six digits that the files have.
 func (s *Suite) Run(ctx context.Context, t *trace.Trace, o Options) ([]Row, error) {
 	o.Runs, o.Decodings = max(o.Runs, 1), max(o.Decodings, 1)
 	rows, err := s.Measure(ctx, t, o)

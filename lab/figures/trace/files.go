@@ -55,9 +55,9 @@ func readPcap(name string) (*Trace, error) {
 // time.
 const recordBytes = flow.FiveTupleV4 + 8
 
-// ReadRecords reads records of 21 bytes: a 13-byte key and a little-endian 8-byte time,
-// integer or float, whose differences to the first are taken in seconds when it is a float
-// and in microseconds when not. A file that ends within a record is an error.
+// ReadRecords reads records of 21 bytes: a 13-byte key and a little-endian 8-byte time, an integer
+// in microseconds or a float in seconds. Arrivals count from the first record's time. A file that
+// ends within a record is an error.
 func ReadRecords(name string, r io.Reader) (*Trace, error) {
 	t := &Trace{Name: "records:" + name, fields: flow.FiveTuple, size: flow.FiveTupleV4}
 	b := bufio.NewReaderSize(r, 1<<20)

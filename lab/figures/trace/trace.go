@@ -117,7 +117,8 @@ func (t *Trace) Window(from, to int) *Trace {
 	return w
 }
 
-// Another returns a trace of the same kind from another seed; of a capture it returns the capture.
+// Another generates a trace of the same kind from another seed; for a capture it returns the
+// capture itself.
 func (t *Trace) Another(seed uint64) (*Trace, error) {
 	if t.again == nil {
 		return t, nil
@@ -126,7 +127,8 @@ func (t *Trace) Another(seed uint64) (*Trace, error) {
 }
 
 // Like generates another number of packets of the same kind from a seed; a Zipf distribution has
-// this number of ranks, which is the most flows there can be. Of a capture it returns the capture.
+// this number of ranks, which is the most flows there can be. For a capture it returns the capture
+// itself.
 func (t *Trace) Like(packets, ranks int, seed uint64) (*Trace, error) {
 	if t.like == nil {
 		return t, nil

@@ -99,8 +99,8 @@ func meterRates(d *driver) {
 	}
 }
 
-// queueRates: a queue holds as many packets as it is deep, and lets them go at its rate, never
-// faster. A busy machine delays packets, so one of several tries must not be slower.
+// queueRates: a queue holds as many packets as it is deep, and sends them at its rate, never
+// faster. A busy machine delays packets, so only one of several tries must reach the rate.
 func queueRates(d *driver) {
 	const tries = 5
 	for try := 1; ; try++ {
@@ -125,7 +125,7 @@ func queueRate(d *driver) (took, want time.Duration) {
 	for n := range packets {
 		d.inject(arrival{1, metered()}, uint64(n+1))
 	}
-	meanwhile := int(rate * time.Since(begin).Seconds()) // have left, and made room
+	meanwhile := int(rate * time.Since(begin).Seconds()) // packets that have left and made room
 	var came []time.Time
 	quiet := time.NewTimer(patience)
 	defer quiet.Stop()

@@ -50,7 +50,7 @@ type driver struct {
 	data    *dataplane.Client
 	tap     *p4tap.Tap
 	expect  *result // result of the other switch, which this one waits to reach; nil if there is none
-	packets int     // to inject in all: ids above are barriers
+	packets int     // number of packets to inject; higher ids are barriers
 
 	res      *result
 	arrived  int             // packets injected
@@ -61,9 +61,9 @@ type driver struct {
 	barrier  uint64
 }
 
-// drive runs a program on a switch and returns all that shows. expect is what another
-// switch gave, which shows when a packet has had all its effects; on a switch that reports
-// itself it may be nil.
+// drive runs a program on a switch and returns everything that it observes. expect is the result of
+// another switch, from which drive knows when a packet has had all its effects; it may be nil for a
+// switch that reports its own progress.
 func drive(t *testing.T, tgt *target, prog *program, in []arrival, expect *result) *result {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
@@ -100,8 +100,8 @@ func drive(t *testing.T, tgt *target, prog *program, in []arrival, expect *resul
 	return d.res
 }
 
-// await waits after each window of packets: on the switch that sets the expectations for all their
-// results, on the other for the same number of packet-ins.
+// await waits after each window of packets: on the switch that sets the expectations for all
+// results of the packets, on the other switch for the same number of packet-ins.
 func (d *driver) await(n int) {
 	d.t.Helper()
 	if d.expect == nil {
@@ -171,7 +171,7 @@ func (d *driver) write(kind p4v1.Update_Type, entities ...*p4v1.Entity) {
 	}
 }
 
-// fillValueSets fills the parser's value sets, in whichever way the switch takes.
+// fillValueSets fills the parser's value sets, in the way that the switch supports.
 func (d *driver) fillValueSets() {
 	d.t.Helper()
 	entries := map[string]*p4v1.ValueSetEntry{}
@@ -260,8 +260,8 @@ func (d *driver) packetOuts(rng *rand.Rand, n int) {
 	}
 }
 
-// quiesce waits until no packet is under way: one sent after all others has come, and
-// with it all that is expected.
+// quiesce waits until no packet is under way: it sends one more packet, and waits for it and for
+// all expected results.
 func (d *driver) quiesce() {
 	d.t.Helper()
 	d.barrier++
@@ -299,7 +299,7 @@ func (d *driver) settle() {
 	}
 }
 
-// receive takes one thing that the switch sent.
+// receive takes one message that the switch sent.
 func (d *driver) receive() {
 	d.t.Helper()
 	timer := time.NewTimer(patience)
@@ -324,8 +324,8 @@ func (d *driver) missing() string {
 	return ""
 }
 
-// receiveOr takes one thing that the switch sent, or returns false when the other channel is
-// ready first.
+// receiveOr takes one message that the switch sent, or returns false if the other channel is ready
+// first.
 func (d *driver) receiveOr(other <-chan time.Time) bool {
 	d.t.Helper()
 	select {
@@ -393,7 +393,8 @@ func (d *driver) flatten(p *p4v1.PacketIn) (out []byte) {
 	return append(out, p.GetPayload()...)
 }
 
-// finish waits for what comes on other streams than packets do, and reads counters and registers.
+// finish waits for results that come on other streams than packets, and reads counters and
+// registers.
 func (d *driver) finish() {
 	d.t.Helper()
 	if d.expect != nil {

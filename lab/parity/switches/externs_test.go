@@ -77,7 +77,7 @@ func (o objects) member(profile string, id uint32, action string, params ...uint
 	}}}
 }
 
-// group makes a group of members and their weights, in turns.
+// group makes a group of members and their weights, listed alternately.
 func (o objects) group(profile string, id uint32, members ...uint32) *p4v1.Entity {
 	o.t.Helper()
 	g := &p4v1.ActionProfileGroup{ActionProfileId: lookup(o.t, o.cat.Profiles, profile).ID, GroupId: id}
@@ -98,7 +98,7 @@ func (o objects) meter(name string, index int64, green, all int64) *p4v1.Entity 
 	}}}
 }
 
-// replicas makes replicas of ports and instances, in turns.
+// replicas makes replicas of ports and instances, listed alternately.
 func replicas(pairs ...uint32) (out []*p4v1.Replica) {
 	for i := 0; i < len(pairs); i += 2 {
 		out = append(out, &p4v1.Replica{PortKind: &p4v1.Replica_EgressPort{EgressPort: pairs[i]}, Instance: pairs[i+1]})
@@ -114,7 +114,7 @@ func multicast(id uint32, to []*p4v1.Replica) *p4v1.Entity {
 		}}}
 }
 
-// cloning makes a clone session, of whole packets: BMv2 cuts none.
+// cloning makes a clone session for whole packets, because BMv2 cuts none.
 func cloning(id uint32, to []*p4v1.Replica) *p4v1.Entity {
 	return &p4v1.Entity{Entity: &p4v1.Entity_PacketReplicationEngineEntry{
 		PacketReplicationEngineEntry: &p4v1.PacketReplicationEngineEntry{
@@ -159,7 +159,7 @@ func externs(t *testing.T) *program {
 	}
 	mode(100, 0xc0000201, 0xffffffff, 15)
 	for m := range uint32(16) {
-		if m == 12 { // packet-ins are not to be too many
+		if m == 12 { // keeps the number of packet-ins low
 			mode(20, m, 0x7f, uint64(m))
 		} else {
 			mode(10, m, 0xf, uint64(m))
@@ -255,7 +255,7 @@ func externs(t *testing.T) *program {
 				Config: &p4v1.MeterConfig{Cburst: 30 * n, Pburst: 100 * n},
 			}}})
 	}
-	settings = append(settings, o.group("I.group", 2, 5, 2, 6, 1, 1, 1)) // a group that changes
+	settings = append(settings, o.group("I.group", 2, 5, 2, 6, 1, 1, 1)) // a group that is modified later
 	return &program{
 		Program: p, inFrames: true, entries: entries, entities: entities, settings: settings,
 		packetOut: func(port uint32) []p4tap.Field { return metadata("egress_port", port) },

@@ -154,10 +154,10 @@ func fuzzFiles(t *testing.T, dir string, n int, seed uint64, found *tally) {
 // aloneMost bounds the packets that run alone.
 const aloneMost = 5
 
-// leftover returns the packets that differ, if the reason are fields of invalid headers, whose
-// value P4 leaves undefined: the soft switch reads zeros, BMv2 what an earlier packet left there.
-// Then the packets are equal in switches that have had no other packet. It returns nil if there is
-// no difference, a difference of another kind, or a program with state.
+// leftover returns the packets that differ, if the cause is fields of invalid headers, whose value
+// P4 leaves undefined: the soft switch reads zeros, BMv2 what an earlier packet left there. Then
+// the packets are equal in switches that have had no other packet. It returns nil if there is no
+// difference, a difference of another kind, or a program with state.
 func leftover(t *testing.T, file string, p *softswitch.Program, in []arrival, soft, bm [][]output) (different []int) {
 	t.Helper()
 	for i := range in {
@@ -326,7 +326,7 @@ type mutator struct {
 	rng   *rand.Rand
 	seeds []arrival
 	words [][]byte // constants of the program
-	whole bool     // no packet becomes shorter
+	whole bool     // whether packets must not become shorter
 }
 
 var constant = regexp.MustCompile(`"0x([0-9a-fA-F]{1,16})"`)

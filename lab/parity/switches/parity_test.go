@@ -151,7 +151,7 @@ func parity(t *testing.T, p *program, source string, in []arrival, withBMv2 bool
 	compareLines(t, soft.lines(), strings.Split(strings.TrimSpace(string(want)), "\n"))
 }
 
-// report is docs/evidence/parity.md in the making.
+// report collects the rows of docs/evidence/parity.md.
 type report struct {
 	version string
 	rows    []string
@@ -162,7 +162,7 @@ func newReport(version string) *report { return &report{version: version} }
 func (r *report) add(t *testing.T, program, target, source string, res *result, took time.Duration) {
 	s := res.totals()
 	t.Logf("parity: %-13s %-11s %-10s %v, %.1f s", program, target, source, s, took.Seconds())
-	if target == "BMv2" { // the soft switch has the same, or the test fails
+	if target == "BMv2" { // the test fails unless the soft switch has the same results
 		r.rows = append(r.rows, fmt.Sprintf("| %s | %s | %d | %d | %d | %d |\n",
 			program, source, s.packets, s.left, s.cells, s.filled))
 	}

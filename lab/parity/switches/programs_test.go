@@ -266,7 +266,7 @@ func chamelemon() (out []p4rt.Entry) {
 	return out
 }
 
-// metadata makes metadata of names and numbers in turns.
+// metadata makes metadata from alternating names and numbers.
 func metadata(pairs ...any) (out []p4tap.Field) {
 	for i := 0; i < len(pairs); i += 2 {
 		v := uint32(0)

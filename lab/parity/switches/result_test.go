@@ -28,7 +28,7 @@ func (o output) compare(p output) int {
 
 func (o output) equal(p output) bool { return o.compare(p) == 0 }
 
-// result is all that a run shows of a switch.
+// result is everything that a run shows about a switch.
 type result struct {
 	outputs    [][]output // outputs of each injected packet, in the order of injection; sorted within a packet
 	packetOuts []output   // outcomes of the controller's packets, in their order
@@ -129,7 +129,7 @@ func writeBytes(h hash.Hash, all [][]byte) {
 	}
 }
 
-// differences complains, with a bound on how much.
+// differences reports differences, up to a number of them.
 type differences struct {
 	t    *testing.T
 	n    int

@@ -12,7 +12,7 @@ import (
 
 // Part is a part of the IPv4 encoders.
 type Part struct {
-	Buckets, Next float64 // buckets of all arrays together, in this epoch and in the next but one
+	Buckets, Next float64 // buckets of all arrays together, in this epoch and in the epoch after the next
 	Flows         float64
 	Load          float64
 	Decoded       bool
@@ -38,8 +38,7 @@ type Attention struct {
 	Edges                map[string]Edge
 }
 
-// Loads between which a part is filled as it should be. A part is also in balance if it does not
-// change any more.
+// A part is in balance if its load is between these bounds, or if it no longer changes.
 const (
 	LowLoad  = 0.55
 	HighLoad = 0.8

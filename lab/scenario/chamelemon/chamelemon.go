@@ -96,7 +96,7 @@ func Algorithm() score.Algorithm {
 	}
 }
 
-// stateOf is the dimension of measures about lost packets.
+// stateOf returns the dimension of measures about lost packets.
 func stateOf(e *score.Epoch, _ score.View) (string, bool) {
 	a := e.Published.Row("attention", network, "")
 	switch {
@@ -110,8 +110,8 @@ func stateOf(e *score.Epoch, _ score.View) (string, bool) {
 	return strings.ToLower(a.Text("network-state")), true
 }
 
-// viewWith is the dimension of measures about what entered; views whose summary lacks the leaf do
-// not count.
+// viewWith returns the dimension of measures about entering traffic; views whose summary lacks the
+// leaf do not count.
 func viewWith(leaf string) func(*score.Epoch, score.View) (string, bool) {
 	return func(e *score.Epoch, v score.View) (string, bool) {
 		dimension := "edge"

@@ -31,8 +31,8 @@ func key(t *testing.T, text string) flow.Key {
 	return k
 }
 
-// leaves writes leaves of /chamelemon: by "list/entry?key=value&…" the state's leaves, a text or a
-// number.
+// leaves returns leaves of /chamelemon. rows has, by "list/entry?key=value&…", the leaves of the
+// container state: texts or numbers.
 func leaves(rows map[string]map[string]any) (out []score.Leaf) {
 	for where, state := range rows {
 		where, keys, _ := strings.Cut(where, "?")
@@ -292,7 +292,7 @@ func TestDistribution(t *testing.T) {
 	}
 	v := view{score.Tables{}, published, network, now}
 	v.distribution()
-	// A flow of size 2 and a flow beyond the ranges are published too many: 2 of 5 flows are wrong.
+	// A flow of size 2 and a flow beyond the ranges are published in error: 2 of 5 flows are wrong.
 	got, ok := score.WMRE(&score.Measure{Leaves: []string{"flows"}}, published["range"][network],
 		v.tables["range"][network])
 	if !ok || got.Value != 0.4 {

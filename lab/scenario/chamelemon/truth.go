@@ -44,7 +44,8 @@ func groundTruth(s *score.Setting) (func(*score.Epoch) score.Tables, error) {
 	}, nil
 }
 
-// entered returns what entered at each edge switch and in the network, if it is known.
+// entered returns the packets that entered at each edge switch and in the network, if they are
+// known.
 func entered(t *score.Truth, edges []string) map[string]truth.Counts {
 	out := map[string]truth.Counts{}
 	if t == nil {
@@ -210,7 +211,7 @@ func claims() []score.Claim {
 		{List: "victim", Leaves: []string{"entry-node", "exit-node"}},
 		{List: "node-summary", Quality: "packets-quality", Leaves: []string{"packets"}},
 		{List: "node-summary", Quality: "quality", Leaves: []string{"distinct-flows"}},
-		{List: "node-summary", Quality: "quality", Leaves: []string{"entropy"}, Tolerance: 1e-5}, // has six digits
+		{List: "node-summary", Quality: "quality", Leaves: []string{"entropy"}, Tolerance: 1e-5}, // with six digits
 		{List: "node-summary", Quality: "quality", Leaves: []string{"flows"}, Of: "range"},
 		{List: "node-summary", Quality: "lost-packets-quality", Leaves: []string{"lost-packets"}},
 		{List: "node-summary", Quality: "victims-quality", Leaves: []string{"victims"}},

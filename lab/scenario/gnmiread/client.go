@@ -97,7 +97,8 @@ func (c *Client) Read(ctx context.Context, target string, p *gnmi.Path) ([]score
 	}
 }
 
-// number returns a numeric value, a boolean as 0 or 1, and the text of another.
+// number returns a numeric value, with a boolean as 0 or 1; for any other value it returns the
+// text.
 func number(v *gnmi.TypedValue) (float64, string) {
 	switch x := v.GetValue().(type) {
 	case *gnmi.TypedValue_UintVal:

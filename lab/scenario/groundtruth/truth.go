@@ -33,7 +33,7 @@ const (
 // Truth is what is known about the packets of a switch, or of the network.
 type Truth struct {
 	*score.Device
-	Name string // of the switch, or score.Network
+	Name string // name of the switch, or score.Network
 	// Through are the switches that each flow left, by the place on the path.
 	Through map[flow.Key][]Passage
 }

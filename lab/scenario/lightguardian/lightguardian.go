@@ -4,8 +4,7 @@
 // delays and gaps of flows at switches, the six faults and their alerts, flows and entropy of
 // switches. The ground truth is the lab's record of each packet: where it entered, which switches
 // it left and when, and which element lost it. Results are about the interval before the epoch's
-// interval. Of results before the final ones, only the shares of columns and valid hops have
-// scores.
+// interval. Results before the final ones are scored only for the shares of columns and valid hops.
 package lightguardian
 
 import (
@@ -132,7 +131,7 @@ func share(name string, of func(*score.Epoch, score.View) (string, bool), leaf s
 	return score.Measure{Name: name, List: summary, Stat: published, Leaves: []string{leaf}, Dimension: of}
 }
 
-// final counts final results.
+// final reports whether the results of an epoch are final; earlier ones do not count.
 func final(e *score.Epoch, _ score.View) (string, bool) {
 	row := e.Published.Row(summary, network, "")
 	return "", row != nil && row.Is("final")

@@ -80,8 +80,8 @@ func journeys(t *score.Truth) map[flow.Key]*journey {
 	return all
 }
 
-// paths are the switches of flows that no fault has changed: of the first interval that has them,
-// but of none in which routes change as planned.
+// paths holds the switches of each flow as no fault has changed them: those of the first interval
+// that has the flow and in which no route changes as planned.
 type paths map[flow.Key][]string
 
 func (p paths) learn(t *score.Truth) {
@@ -157,8 +157,8 @@ func (x *exact) delayRange(d time.Duration) (i int) {
 	return i
 }
 
-// fault adds a fault of a flow at a switch: by its value and threshold required, near the threshold
-// or none.
+// fault adds a fault of a flow at a switch. Its value and threshold decide whether results must
+// have the fault, may have it (near the threshold), or must not have it.
 func (x *exact) fault(j *journey, kind, name string, value, threshold float64) {
 	least := float64(x.c.Rules.Packets)
 	if value < threshold/margin || float64(j.sent) < least/margin {
@@ -180,7 +180,8 @@ func (x *exact) possible(j *journey, kind, name string) {
 	x.add(alerts, kind+"/"+name, kind, true, false)
 }
 
-// add adds a row of the ground truth. It is required if it is for one reason.
+// add adds a row of the ground truth. A row that is added for several reasons is required if one of
+// them requires it.
 func (x *exact) add(list, key, kind string, optional, near bool) {
 	rows := x.rows(list + " " + kind)
 	if rows[key] == nil {

@@ -186,8 +186,8 @@ func (x *Screen) widths(rows [][]string, columns int) []int {
 	return least
 }
 
-// busiest returns the view with the most packets of those with top rows in a list; of equal ones
-// that with the longest dimension.
+// busiest returns the view with the most packets of those with top rows in a list; of equal views
+// the one with the longest dimension.
 func (r *Result) busiest(list, summary string) (best View) {
 	most := -1.0
 	for _, top := range r.Top {

@@ -15,7 +15,7 @@ type Confusion struct {
 	FalseNegative int `json:"false_negative"`
 }
 
-// share is a of b; of nothing it is 1.
+// share returns a divided by b, or 1 if b is 0.
 func share(a, b int) float64 {
 	if b == 0 {
 		return 1
@@ -50,7 +50,7 @@ type Figure struct {
 // Of returns a Figure.
 func Of(measured, actual float64) Figure { return Figure{measured, actual} }
 
-// Error is the relative error; of a true value of 0 it is 0 or 1.
+// Error is the relative error. If the true value is 0, it is 0 for a measured 0, and otherwise 1.
 func (f Figure) Error() float64 {
 	if f.True == 0 {
 		if f.Measured == 0 {

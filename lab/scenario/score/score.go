@@ -104,7 +104,7 @@ func (a *Algorithm) Shares() []string {
 }
 
 // CheckBounds returns an error if bounds of a measure hold for all its values, or for none. share
-// is a measure of every scenario that is a share, too.
+// names one more measure between 0 and 1, which every scenario has.
 func CheckBounds(algorithms []Algorithm, share, measure string, atLeast, atMost *float64) error {
 	shares := []string{share}
 	for i := range algorithms {
@@ -275,7 +275,7 @@ type Score struct {
 	// those near a threshold.
 	False, Missed []string `json:"-"`
 	// Reported are the keys of all published rows, and Actual of the true rows and the rows near a
-	// threshold; of F1 alone.
+	// threshold; only for F1.
 	Reported, Actual map[string]bool `json:"-"`
 
 	pool func(Confusion) float64 // nil: values are averaged

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package scoring declares how the lists of a plugin of one's own are compared with the ground
-// truth.
+// Package scoring declares how the lists of a user's own plugin are compared with the ground truth.
 package scoring
 
 import (
@@ -13,7 +12,7 @@ import (
 	"github.com/netsketch/netsketch/sketch/flow"
 )
 
-// Scoring declares how the lists of a plugin of one's own are compared with the ground truth.
+// Scoring declares how the lists of a user's own plugin are compared with the ground truth.
 type Scoring struct {
 	// Plugin is the plugin's name.
 	Plugin string `yaml:"plugin" required:"the name of a plugin of algorithms"`
@@ -107,7 +106,7 @@ func (c *Scoring) Algorithm(all bool) score.Algorithm {
 	return a
 }
 
-// some returns a stat that does not count where no flow is in the list or should have been.
+// some returns a stat that skips a view if the list has no flow there and should have none.
 func some(stat score.Stat) score.Stat {
 	return func(m *score.Measure, published, actual score.Rows) (score.Score, bool) {
 		s, ok := stat(m, published, actual)

@@ -165,8 +165,8 @@ type exact struct {
 	t           score.Tables
 	now, before *truth.StaysEpoch
 	inflated    map[string]int // flows, by switch
-	// normal are the mean latencies before an inflation that the interval before had, 0 if it is not
-	// known, and lasting those before the inflations of this interval.
+	// normal holds, for flows whose latency was inflated in the previous interval, the mean latency
+	// before the inflation, 0 if it is not known. lasting holds the same for this interval.
 	normal, lasting map[truth.FlowAt]float64
 }
 
@@ -224,10 +224,10 @@ func (x *exact) places() {
 	}
 }
 
-// excess returns the latency of a flow at a switch as a multiple of the threshold. It is inflated
-// if the worst one exceeds the configured multiple of the mean of the flow's other packets there,
-// or of the mean of the interval before. In a queue that stays full all of these rise: an inflation
-// lasts while the mean exceeds the multiple of the mean before the inflation.
+// excess returns the latency of a flow at a switch as a multiple of the threshold. The latency is
+// inflated if the largest latency exceeds the configured multiple of the mean of the flow's other
+// packets there, or of the mean of the interval before. In a queue that stays full all of these
+// rise: an inflation lasts while the mean exceeds the multiple of the mean before the inflation.
 func (x *exact) excess(at truth.FlowAt, d truth.Delays) (most float64) {
 	others := truth.Delays{Packets: d.Packets - 1, Sum: d.Sum - d.Worst}
 	if others.Packets > 0 {

@@ -28,7 +28,7 @@ func typeAt(f []byte) int {
 	return at
 }
 
-// body returns OmniMon's header; what h does not have is zero.
+// body returns OmniMon's header; fields that h lacks are zero.
 func (l layout) body(h omHeader) []byte {
 	b := binary.BigEndian.AppendUint16(nil, h.epoch)
 	b = binary.BigEndian.AppendUint32(b, h.index<<8|uint32(h.hops))
@@ -42,7 +42,7 @@ func (l layout) body(h omHeader) []byte {
 }
 
 // carry returns the frame with a header in a carrier; nil if there is no room for it or no IP
-// header. What is wrong with the frame stays so.
+// header. carry does not repair damaged frames.
 func (l layout) carry(kind string, f []byte, header omHeader) []byte {
 	at, b := typeAt(f), l.body(header)
 	if at == 0 {

@@ -61,10 +61,10 @@ func (f *fermat) insert(key []byte, n int32) {
 
 func (f *fermat) bucket(array, i int) []uint32 { return f.cells[(array*f.m+i)*f.words:][:f.words] }
 
-// decode extracts all flows and reports whether nothing is left. Fragments that may have
-// been larger by the prime are taken as they are until nothing else helps: a word of an
-// IPv6 address is zero far more often than it is 0xfffffffb, and each try more is
-// a chance more to take a bucket of several flows for one.
+// decode extracts all flows and reports whether nothing is left. Fragments that may have been
+// larger by the prime are taken as they are until nothing else helps: a word of an IPv6 address is
+// zero far more often than it is 0xfffffffb, and each further try is a further chance to mistake a
+// bucket of several flows for a bucket of one.
 func (f *fermat) decode() (flows map[string]int32, complete bool) {
 	flows = map[string]int32{}
 	for _, larger := range []bool{false, true, false} {
@@ -182,9 +182,8 @@ type cmDecode struct {
 	atLeastLight      float64 // the same for LL, IPv4
 }
 
-// TestSoftSwitchDecode loses packets between two edge switches and gets every one of them
-// back, by flow, out of what the registers of the two add up to: section 4.2 of the
-// paper, at load factors up to 0.69.
+// TestSoftSwitchDecode loses packets between two edge switches and decodes every lost packet, by
+// flow, from the registers of both switches: section 4.2 of the paper, at load factors up to 0.69.
 func TestSoftSwitchDecode(t *testing.T) {
 	const never = 0xffffffff
 	whole := [2]uint32{3072, 768}

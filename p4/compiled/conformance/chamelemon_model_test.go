@@ -10,7 +10,7 @@ import (
 	"github.com/netsketch/netsketch/p4/p4rt/p4values"
 )
 
-// Hierarchies of docs/chamelemon-p4.md, and what is particular to its arithmetic.
+// Hierarchies of docs/chamelemon-p4.md, and constants of its arithmetic.
 const (
 	cmNone = iota
 	cmLight
@@ -24,7 +24,7 @@ const (
 // cmStep are the arrays' constants for the second hash.
 var cmStep = [3]uint32{0xff51afd7, 0xed558ccd, 0x1a85ec53}
 
-// part is what of each array of an encoder belongs to a hierarchy.
+// part is the part of each array of an encoder that belongs to a hierarchy.
 type part struct{ first, buckets uint32 }
 
 // cmEpoch is the configuration of the epochs with one value of the time bit. Divisions
@@ -37,7 +37,7 @@ type cmEpoch struct {
 // cmConfig is the configuration of an edge switch.
 type cmConfig struct {
 	epochs      [2]cmEpoch
-	entry, exit []uint32 // ports
+	entry, exit []uint32 // ports of hosts by which packets enter and leave
 	dscp        map[byte]byte
 	unmarked    bool // packets get no mark
 }
@@ -52,7 +52,7 @@ type chamelemon struct {
 	all                  []*cmRegister
 }
 
-// cmRegister is one of its registers.
+// cmRegister is a register of the model.
 type cmRegister struct {
 	register       *p4values.Register
 	buckets, words int // size of an encoder
@@ -175,7 +175,7 @@ func (c *chamelemon) leave(p packet, tos byte) byte {
 	return tos & 0xe3
 }
 
-// count sums a packet into a part of the encoder, or does nothing if that has no buckets.
+// count adds a packet to a part of the encoder. It does nothing if the part has no buckets.
 func (m *cmRegister) count(time int, in part, p packet) bool {
 	if in.buckets == 0 {
 		return false

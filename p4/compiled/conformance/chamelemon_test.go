@@ -90,7 +90,7 @@ func (b *bench) configure(c cmConfig) {
 	b.edge.config = c
 }
 
-// hop is a switch on a path: what comes in by port 1 leaves by the port of its route.
+// hop is a switch on a path: a packet that enters by port 1 leaves by the port of its route.
 type hop struct {
 	*bench
 	bank int

@@ -31,7 +31,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const deviceID = 1
 
-// target is a switch that runs nothing yet.
+// target is a switch without a program.
 type target interface {
 	address() string // address of the P4Runtime service
 	inject(port uint32, frame []byte) error
@@ -54,7 +54,7 @@ type bench struct {
 	cat      *p4values.Catalog
 	univmons map[string]*univmon
 	unparsed *unparsed   // nil in programs without it
-	inner    bool        // measured, of packets in tunnels
+	inner    bool        // whether inner flows are measured of packets in tunnels
 	duties   *duties     // nil without entries
 	edge     *chamelemon // nil in programs without it
 	omnimon  *omnimon    // model of an OmniMon switch; nil for other programs
@@ -144,9 +144,9 @@ func conformTrace(t *testing.T, program string, sw target, n int) {
 	b.compareCounters()
 }
 
-// conformFlips lets traffic run while banks are flipped, read and cleared without any
-// wait, and accounts for every packet: those that the banks' counts by level come to
-// are those sent, in every instance.
+// conformFlips lets traffic run while banks are flipped, read and cleared without any wait, and
+// accounts for every packet: in every instance, the banks' counts by level add up to the packets
+// sent.
 func conformFlips(t *testing.T, program string, sw target, n int) {
 	const flips = 12
 	b := newBench(t, load(t, program), sw)
@@ -388,8 +388,8 @@ func (b *bench) expect(f []byte) (port uint32, out []byte, forwarded bool) {
 	return expectOf(f, parseFrame(f, b.unparsed != nil))
 }
 
-// send sends a frame through switch and model, and waits for it to come out. A frame
-// that is to be dropped is followed by the next one at once.
+// send sends a frame through switch and model, and waits for it to come out. After a frame that the
+// switch should drop, send returns at once.
 func (b *bench) send(label string, bank int, f []byte) {
 	b.t.Helper()
 	const in = 1
@@ -444,7 +444,7 @@ func (b *bench) send(label string, bank int, f []byte) {
 }
 
 // settle waits until the switch has processed the frames that it dropped: requests of the control
-// plane take another way to it than frames, and may overtake them.
+// plane may overtake frames on their way to the switch.
 func (b *bench) settle() {
 	b.t.Helper()
 	if b.behind != nil {

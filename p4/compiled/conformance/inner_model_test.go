@@ -41,9 +41,9 @@ func (w *walk) has(n int) bool {
 	return w.fault == ""
 }
 
-// inner returns what is measured of a packet that has a flow, if inner flows are: the same packet
-// if it is not in a tunnel, else one with the addresses, protocol and ports of the last IP header,
-// or with the reason why it has no flow.
+// inner returns the packet as it is measured when inner flows are: unchanged if it is not in a
+// tunnel, otherwise with the addresses, protocol and ports of the last IP header, or with the
+// reason why it has no flow.
 func (p packet) inner(f []byte) packet {
 	w := walk{rest: f[p.payload:]}
 	of := p

@@ -157,7 +157,7 @@ type passage struct {
 	carry            bool
 }
 
-// arrive is ingress: of all packets that belong to a flow.
+// arrive models ingress for a packet that belongs to a flow.
 func (m *lightguardian) arrive(f []byte, micros uint64) (p passage) {
 	if m.current == 0 && m.bank == 0 { // the controller has set no interval yet
 		m.packets++
@@ -232,7 +232,7 @@ func carries(f []byte) bool {
 	return n >= 20 && length >= l4+n && h[12]&8 == 0 && binary.BigEndian.Uint16(h[16:]) != 0xffff
 }
 
-// depart is egress: it measures the packet and returns it with the sketchlet, if it gets one.
+// depart models egress: it measures the packet and returns it with the sketchlet, if it gets one.
 func (m *lightguardian) depart(t testing.TB, f []byte, p passage, port uint32, delay uint32) (s *sketchlet) {
 	if p.interval == 0 {
 		m.events[lgOld]++
@@ -256,7 +256,7 @@ func (m *lightguardian) depart(t testing.TB, f []byte, p passage, port uint32, d
 	return s
 }
 
-// choose is the selection of a column with k chances.
+// choose selects a column with k chances.
 func (m *lightguardian) choose(p passage) uint16 {
 	width := uint32(m.config.Width)
 	for i := range min(m.chances, m.chancesMost) {

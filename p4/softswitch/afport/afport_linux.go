@@ -190,7 +190,7 @@ func (p *Port) receive() {
 	}
 }
 
-// drain injects frames until it is time to look about; an error is the socket's.
+// drain injects frames until the next check of the interface is due. It returns the socket's error.
 func (p *Port) drain(tick <-chan time.Time) error {
 	for {
 		err := p.sock.wait(look)
@@ -211,7 +211,7 @@ func (p *Port) drain(tick <-chan time.Time) error {
 	}
 }
 
-// inject injects the frames that are there, if a ring goes.
+// inject injects the frames that are in the ring, at most as many as the whole ring can hold.
 func (p *Port) inject() {
 	for range p.cfg.RingBytes / blockBytes * (blockBytes / frameBytes) {
 		header, frame, tagged, whole, err := p.sock.next()

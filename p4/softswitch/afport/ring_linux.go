@@ -24,7 +24,7 @@ type socket struct {
 	block  int    // block that is being read
 	left   uint32 // frames of the block that were not taken yet
 	at     int    // offset of the next frame in ring
-	taken  bool   // block is ours
+	taken  bool   // whether the kernel has handed over the block
 	tagged []byte // a frame with its VLAN tag put back
 	drops  atomic.Uint64
 }
@@ -117,7 +117,7 @@ func (s *socket) close() {
 	}
 }
 
-// lost is how many frames the kernel lost, for want of room in the ring.
+// lost returns how many frames the kernel lost because the ring was full.
 func (s *socket) lost() uint64 {
 	if st, err := unix.GetsockoptTpacketStatsV3(s.fd, unix.SOL_PACKET, unix.PACKET_STATISTICS); err == nil {
 		s.drops.Add(uint64(st.Drops)) // drops since the last call

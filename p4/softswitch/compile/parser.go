@@ -114,7 +114,7 @@ func (b *builder) parser() error {
 	return b.checksums(true)
 }
 
-// isAcyclic reports whether no parser state leads back to itself: states need not be counted then.
+// isAcyclic reports whether no parser state leads back to itself: then states need not be counted.
 // The states that follow each one are given by name; "" is the end.
 func isAcyclic(follow map[string][]string) bool {
 	before := map[string]int{} // number of states that lead to a state and may be passed more than once

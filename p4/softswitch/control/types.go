@@ -155,7 +155,7 @@ type Group struct {
 type Replica struct {
 	Port     uint32
 	Instance uint16    // egress_rid
-	Backups  []Replica // used while its port is down: the first whose port is up; without backups themselves
+	Backups  []Replica // used while Port is down: the first with a port that is up; they have no backups
 }
 
 // MulticastGroup is a multicast group, with ID 1 to 65535.

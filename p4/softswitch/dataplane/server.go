@@ -75,7 +75,7 @@ func New(sw *softswitch.Switch, opt Options) (*Server, error) {
 		switch {
 		case err == nil:
 			s.ports = append(s.ports, n)
-		// another's, or the CPU port
+		// a port of another owner, or the CPU port
 		case every && (errors.Is(err, softswitch.ErrExists) || errors.Is(err, softswitch.ErrInvalid)):
 		default:
 			return nil, errors.Join(err, s.Close())

@@ -35,7 +35,8 @@ func (p *Packet) union(r *program.UnionRef) *program.Union {
 	return nil
 }
 
-// element returns the place in a stack of the element extracted last, or the one in slot index.
+// element returns the place of a stack's element: the element extracted last or, unless last is
+// set, the element whose number is in slot index.
 func (p *Packet) element(next, size int, last bool, index uint32) (uint64, bool) {
 	if last {
 		n := p.f[next]

@@ -137,7 +137,8 @@ func (p *Packet) KeepData(b []byte) {
 	}
 }
 
-// Lend makes the data of o safe for its copy p: shared, or copied if they may be overwritten.
+// Lend makes the data of o safe for its copy p: the packets share the data, or p gets a copy if o's
+// data may be overwritten.
 func (p *Packet) Lend(o *Packet) {
 	if o.Kept {
 		p.KeepData(o.Data)

@@ -25,7 +25,7 @@ type Stats struct {
 	DigestDrops    uint64 // no subscriber had room
 	IndexErrors    uint64 // index of a register, counter or meter out of range: no effect
 	AssertFailures uint64 // assert() or assume() was false: the packet was dropped
-	TooLong        uint64 // packets that exceeded the limit of 256 KiB, or outgrew it
+	TooLong        uint64 // packets that exceeded 256 KiB on arrival or later
 }
 
 func (t *Stats) Add(o *Stats) {

@@ -26,13 +26,13 @@ type entryState struct {
 	run    bound
 	next   uint32 // pc after the action
 	hit    bool
-	group  *groupState // instead of run
+	group  *groupState // selects the action instead of run; nil without a group
 	member *memberState
 
 	value, mask []uint64 // ternary: of the whole key; range fields: low and high end
 	priority    int32
 	seq         uint64
-	chain       *entryState // ternary: the next entry of equal mask and value
+	chain       *entryState // ternary: the next entry with equal mask and value
 
 	counter  directCounter
 	lastHit  int64

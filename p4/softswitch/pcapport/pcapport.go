@@ -102,8 +102,8 @@ func Open(sw *softswitch.Switch, number uint32, cfg Config) (*Port, error) {
 // Number returns the port's number in the switch.
 func (p *Port) Number() uint32 { return p.number }
 
-// Read returns the number of packets that were read of the input file. After a whole file, it
-// differs from the number that Play returns by the packets that the port did not take.
+// Read returns the number of packets that were read of the input file. After a whole file, the
+// difference to the number that Play returns is the number of packets that the port did not take.
 func (p *Port) Read() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()

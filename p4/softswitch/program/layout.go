@@ -27,8 +27,8 @@ type HeaderType struct {
 	VariableLen int // offset of the slot with the field's length in bits
 	MaxVariable int // greatest length of the variable-length field, in bits
 
-	// all slots in wire order; positions count from the end of the variable-length field on from
-	// its begin
+	// all slots in wire order; after the variable-length field, positions count from the field's
+	// beginning
 	Parts  []Part
 	Pieces []Piece // extraction of headers without variable-length field
 	Emits  []Emit  // emits that deparse the header

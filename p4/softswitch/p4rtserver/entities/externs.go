@@ -11,7 +11,8 @@ import (
 	"github.com/netsketch/netsketch/p4/softswitch"
 )
 
-// cells returns the cells of an array that an index selects: one, or all if it is unset.
+// cells returns the cells of an array that an index selects: one cell, or all cells if the index is
+// unset.
 func cells(what string, i *p4v1.Index, size int64) (from, to int, err error) {
 	switch {
 	case i == nil:
