@@ -247,7 +247,7 @@ func (l *links) drive(b *testing.B, pkts [][]byte, cpu func() time.Duration) flo
 	buf := make([]byte, 2048)
 	got := func() (n int) {
 		for {
-			// Recvfrom makes garbage, which the switch's process would be charged for
+			// Recvfrom would make garbage, whose collection would count as processor time of the switch
 			if k, err := unix.Read(l.sockets[1], buf); err != nil || k == 0 {
 				return n
 			}
@@ -268,7 +268,7 @@ func (l *links) drive(b *testing.B, pkts [][]byte, cpu func() time.Duration) flo
 		}
 	}
 	sent, received, lost := 0, 0, 0
-	runtime.GC() // so that no collection under way is charged to the switch
+	runtime.GC() // so that no running collection counts as processor time of the switch
 	b.ResetTimer()
 	before, last := cpu(), time.Now()
 	for received+lost < b.N {
@@ -318,8 +318,8 @@ func startPinned(b *testing.B, path string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// processTime is the processor time of a process in hundredths of a second, with what the kernel
-// did for it or without.
+// processTime returns the processor time of a process in hundredths of a second: the time in user
+// mode and, if kernel is set, also the time in the kernel.
 func processTime(b *testing.B, pid int, kernel bool) time.Duration {
 	b.Helper()
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
@@ -338,7 +338,7 @@ func processTime(b *testing.B, pid int, kernel bool) time.Duration {
 	return time.Duration(user+system) * 10 * time.Millisecond
 }
 
-// threadTime is the processor time of the calling thread, the generator's.
+// threadTime returns the processor time of the calling thread, which is the generator's.
 func threadTime() time.Duration {
 	var u unix.Rusage
 	if err := unix.Getrusage(unix.RUSAGE_THREAD, &u); err != nil {

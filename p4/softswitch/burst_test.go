@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// TestBursts: what Tx defers while packets come in bursts, from several sides, is all flushed.
+// TestBursts: all packets that Tx defers during concurrent bursts are flushed.
 func TestBursts(t *testing.T) {
 	t.Parallel()
 	s := router(t, "forwarding", Config{Parallel: 4})

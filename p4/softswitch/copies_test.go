@@ -74,7 +74,7 @@ func TestClones(t *testing.T) {
 	if len(out) > 2*defaultMaxLoops || b.Stats().LoopDrops == 0 {
 		t.Errorf("%d clones of clones, %+v", len(out), b.Stats())
 	}
-	// Two clones for each clone would be 2^64 packets.
+	// If each clone were cloned twice, there would be 2^64 packets.
 	b.check(b.ModifyCloneSession(CloneSession{ID: 5,
 		Replicas: []Replica{{Port: 2, Instance: 1}, {Port: 3, Instance: 1}}}))
 	if out = b.send(request{op: opCloneForever, session: 5}); len(out) > maxCopies+1 {

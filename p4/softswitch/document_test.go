@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// TestDocumentNamesTests: every test that docs/evidence/softswitch.md names is there.
+// TestDocumentNamesTests: every test that docs/evidence/softswitch.md names exists.
 func TestDocumentNamesTests(t *testing.T) {
 	t.Parallel()
 	doc, err := os.ReadFile(filepath.Join("..", "..", "docs", "evidence", "softswitch.md"))

@@ -12,8 +12,9 @@ import (
 	"time"
 )
 
-// TestMarkToDropOnCopy: mark_to_drop writes to its argument. In an action with an inout parameter
-// that is a copy of the standard metadata, and the drop takes effect if the copy is copied back.
+// TestMarkToDropOnCopy: mark_to_drop writes to its argument. In an action with an inout parameter,
+// the argument is a copy of the standard metadata, and the drop takes effect only if the copy is
+// copied back.
 func TestMarkToDropOnCopy(t *testing.T) {
 	t.Parallel()
 	header := func(name string) object { return object{"type": "header", "value": name} }

@@ -2,7 +2,7 @@
 
 package softswitch
 
-// For tests outside of the package, which may import what imports it.
+// Exported for tests outside of the package, which may import packages that import this one.
 var (
 	SharedTrace = sharedTrace
 	CPUTime     = cpuTime

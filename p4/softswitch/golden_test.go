@@ -235,7 +235,7 @@ func writeGolden(t *testing.T, file string, in [][]byte, out [][][]byte) {
 }
 
 // bmv2Run sends packets through simple_switch. Where every packet comes out once and in order, one
-// run of the switch serves for many; else each packet has a run of its own.
+// run of the switch processes all packets; otherwise each packet has its own run.
 func bmv2Run(t *testing.T, name string, in [][]byte) [][][]byte {
 	t.Helper()
 	all := make([][][]byte, len(in))
@@ -293,7 +293,7 @@ func bmv2Ports(t *testing.T, js string, in map[uint32][][]byte, from uint32, wan
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	}()
-	// Nothing returns when the switch is done: it is given time, as long as packets still come.
+	// The switch does not report that it has processed all packets, so wait as long as packets leave.
 	var out [][]byte
 	for quiet := 0; quiet < 40 && len(out) < want; quiet++ {
 		time.Sleep(150 * time.Millisecond)

@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// counting is a switch whose counters are read out by packets, and what they held.
+// counting is a switch whose counters are read out by packets, and the sum of the cells that were
+// read.
 type counting struct {
 	*Switch
 	mu    sync.Mutex
@@ -42,7 +43,7 @@ func newCounting(t *testing.T, parallel int) *counting {
 	return c
 }
 
-// ask reads 256 cells out, further on each time.
+// ask reads out the next 256 cells.
 func (c *counting) ask(bank byte) {
 	at := c.asked % uint32(len(c.cells))
 	c.asked += 256
@@ -72,7 +73,7 @@ func (c *counting) total(t *testing.T) []uint32 {
 }
 
 // TestLanesLoseNoCounts: lanes count, banks flip, cells are read out by packets and by the control
-// plane, all at once; everything together is what one lane counts.
+// plane, all at the same time; the sum of all counts equals the counts of one lane.
 func TestLanesLoseNoCounts(t *testing.T) {
 	t.Parallel()
 	const workers, rounds = 4, 3

@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// mutator changes a JSON tree at a few places: values swapped for others of the same file, numbers
-// moved, members lost.
+// mutator changes a JSON tree at a few places: it replaces values by other values of the same file,
+// changes numbers, and removes members.
 type mutator struct {
 	r     *rand.Rand
 	nodes []place
@@ -76,7 +76,7 @@ func (m *mutator) mutate(tree any) {
 			at.set(oddValues[m.r.IntN(len(oddValues))])
 			continue
 		}
-		// Another value of the same kind keeps the file in form and makes it mean something else.
+		// A value of the same kind keeps the file well-formed and changes its meaning.
 		for range 50 {
 			other := m.nodes[m.r.IntN(len(m.nodes))].get()
 			if sameKind(other, at.get()) {
@@ -176,7 +176,8 @@ func mutated(js []byte, seed uint64) []byte {
 	return out
 }
 
-// TestMutatedPrograms: files in form that mean something else are refused or run, and never panic.
+// TestMutatedPrograms: well-formed files with another meaning are refused or run, and never cause a
+// panic.
 func TestMutatedPrograms(t *testing.T) {
 	t.Parallel()
 	ran, total := 0, 0
@@ -196,7 +197,7 @@ func TestMutatedPrograms(t *testing.T) {
 	}
 }
 
-// FuzzMutated is TestMutatedPrograms without end.
+// FuzzMutated checks what TestMutatedPrograms checks, on random changes.
 func FuzzMutated(f *testing.F) {
 	programs := testPrograms(f)
 	f.Add(uint8(0), uint64(1), []byte{1, 2, 3})

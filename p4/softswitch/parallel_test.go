@@ -77,9 +77,9 @@ func TestActionsAreAtomic(t *testing.T) {
 }
 
 // BenchmarkPipelineParallel runs packets of different flows on one core, and on more if there are.
-// x-one-core is how many times the packets a second of one core are done, which is for a machine
-// with nothing else to do; x-one-core-cpu is the same by the processor time that a packet takes,
-// which does not see the time spent waiting. BenchmarkScaling measures next to other work.
+// x-one-core is the ratio of the packet rate to the rate of one core; it is valid on an idle
+// machine only. x-one-core-cpu is the same ratio by processor time per packet, without the time
+// spent waiting. BenchmarkScaling also works on a busy machine.
 func BenchmarkPipelineParallel(b *testing.B) {
 	for _, name := range []string{"forwarding", "univmon-300k", "univmon", "chamelemon"} {
 		var oneWall, oneCPU float64
@@ -130,7 +130,7 @@ func parallelWork(b *testing.B, name string, cores int) (*Switch, [][][]byte) {
 	return s, flows
 }
 
-// flowHash spreads packets by their addresses and ports, wherever they are.
+// flowHash hashes the bytes in which packets have addresses and ports, to spread flows.
 func flowHash(pkt []byte) uint32 {
 	return uint32(program.Algorithms["crc32"](pkt[min(26, len(pkt)):min(38, len(pkt))]))
 }

@@ -156,8 +156,8 @@ func TestNoAllocations(t *testing.T) {
 	}
 }
 
-// TestNoAllocationsInLoops: nor do packets that go round, nor, but for a block now and then,
-// digests.
+// TestNoAllocationsInLoops: resubmitted and recirculated packets allocate nothing, and digests only
+// a block from time to time.
 func TestNoAllocationsInLoops(t *testing.T) {
 	if underRace {
 		t.Skip("under the race detector pools are emptied at random")

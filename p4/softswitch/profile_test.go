@@ -11,8 +11,8 @@ import (
 	"github.com/netsketch/netsketch/p4/softswitch/program"
 )
 
-// TestSharedProfile: two tables share a profile, and each goes on after a member's action as it
-// would after its own.
+// TestSharedProfile: two tables share a profile, and each continues after a member's action as
+// after an action of its own.
 func TestSharedProfile(t *testing.T) {
 	t.Parallel()
 	sw := New(Config{})

@@ -17,7 +17,7 @@ type left struct {
 	enqDepth, deqDepth       int
 }
 
-// queueBench is a switch with queues.p4 whose port 1 is as given.
+// queueBench returns a switch with queues.p4, whose port 1 has the configuration p.
 func queueBench(t *testing.T, cfg Config, p Port) (*Switch, func() []left) {
 	t.Helper()
 	s := New(cfg)
@@ -208,7 +208,7 @@ func TestSetQueues(t *testing.T) {
 	}
 }
 
-// TestQueueLoops: recirculated packets wait each time round.
+// TestQueueLoops: recirculated packets wait in the queue each time.
 func TestQueueLoops(t *testing.T) {
 	t.Parallel()
 	s, take := queueBench(t, Config{Clock: zeroClock}, Port{QueueRate: 1000})
@@ -227,7 +227,7 @@ func TestQueueLoops(t *testing.T) {
 	}
 }
 
-// TestQueueEnds: what waits goes with its program or its port.
+// TestQueueEnds: waiting packets are dropped when their program or their port is removed.
 func TestQueueEnds(t *testing.T) {
 	t.Parallel()
 	s, take := queueBench(t, Config{Clock: zeroClock}, Port{QueueRate: 1000})

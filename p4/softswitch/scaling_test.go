@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// slicePackets are the packets of one slice of time that is measured. A slice is short against what
-// a scheduler gives a thread, so that most are not interrupted also on a machine with other work.
+// slicePackets is the number of packets in one measured slice of time. A slice is much shorter than
+// a scheduler's time slice, so that most slices are not interrupted, even on a busy machine.
 const slicePackets = 64
 
 const (
@@ -25,8 +25,8 @@ type slice struct{ from, to time.Duration }
 
 // BenchmarkScaling measures how much more n cores do than one, on a machine with other work too: it
 // cuts the work into slices of some microseconds, and counts only slices that nothing interrupted,
-// and of several cores' those during which all of them were at work. So that they are, they work in
-// bursts that begin together, and sleep between, which a scheduler rewards.
+// and for several cores only slices during which all of them worked. The cores work in bursts that
+// begin together, and sleep between bursts, because schedulers prefer threads that sleep.
 func BenchmarkScaling(b *testing.B) {
 	for _, name := range []string{"forwarding", "univmon-300k", "univmon", "chamelemon"} {
 		one := 0.0
@@ -89,8 +89,8 @@ func workOn(b *testing.B, name string, cores int) [][]slice {
 	return all
 }
 
-// settled is for how long all cores must have been at work before a slice counts: by then what they
-// share is where it is when they all work.
+// settled is how long all cores must have worked before a slice counts, so that the caches are in
+// the state of parallel work.
 const settled = 300 * time.Microsecond
 
 // makeEdge makes a chamelemon switch one where every packet enters and leaves the network: all are
@@ -122,8 +122,8 @@ func makeEdge(tb testing.TB, s *Switch) {
 	}
 }
 
-// together returns the mean time of a packet on a core while all cores were at work, and which part
-// of the slices that is.
+// together returns the mean time of a packet on a core while all cores worked, and the share of
+// these slices among all.
 func together(all [][]slice) (ns float64, part float64) {
 	var times []time.Duration
 	for _, s := range all {

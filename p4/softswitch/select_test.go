@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// TestSelectOnLastIndex: p4c makes expressions of it and of a whole last header, which BMv2 does
-// not run.
+// TestSelectOnLastIndex: p4c compiles lastIndex, and a whole last header, to expressions that BMv2
+// does not run.
 func TestSelectOnLastIndex(t *testing.T) {
 	t.Parallel()
 	sw := New(Config{})
@@ -40,7 +40,7 @@ func TestSelectOnLastIndex(t *testing.T) {
 	}
 }
 
-// TestLoopsInActionsAreBounded: a loop that would go on for ever takes its packet with it.
+// TestLoopsInActionsAreBounded: a packet in an endless loop is dropped.
 func TestLoopsInActionsAreBounded(t *testing.T) {
 	t.Parallel()
 	for _, lanes := range []int{1, 2} {

@@ -119,14 +119,14 @@ func (b *bench) answer(s sent) answer {
 	}
 }
 
-// send lets a packet in on port 0 and returns what leaves.
+// send injects a packet on port 0 and returns the packets that leave.
 func (b *bench) send(r request) []sent {
 	b.out = b.out[:0]
 	b.Inject(0, r.bytes(), b.now)
 	return b.out
 }
 
-// one is send for packets that come out once.
+// one is send for requests after which exactly one packet leaves.
 func (b *bench) one(r request) (sent, answer) {
 	b.t.Helper()
 	out := b.send(r)

@@ -59,9 +59,10 @@ func TestDeadHosts(t *testing.T) {
 	}
 }
 
-// TestCollection: the shares of docs/evidence/lightguardian.md of independent random numbers, 1.43
-// and 2.33 packets with sketchlets a column for 90 and 99 % with k 4, 1.54 and 2.78 with the
-// paper's k 1, within a twentieth; and bytes in band.
+// TestCollection: the packets with sketchlets per column until 90 and 99 % of the columns have
+// arrived are within a twentieth of the values that docs/evidence/lightguardian.md gives for
+// independent random numbers: 1.43 and 2.33 with k 4, and 1.54 and 2.78 with the paper's k 1. Bytes
+// in band are as computed.
 func TestCollection(t *testing.T) {
 	for k, shares := range map[int]map[string]float64{chances: {"90 %": 1.43, "99 %": 2.33},
 		theirChances: {"90 %": 1.54, "99 %": 2.78}} {

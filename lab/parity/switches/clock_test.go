@@ -46,7 +46,7 @@ func onTheClock(t *testing.T, tgt *target, run func(d *driver)) {
 // metered is a frame that testdata/externs.p4 meters in cell 15, and sends on by port 7.
 func metered() []byte {
 	f := barrier()
-	copy(f[30:], []byte{192, 0, 0xf, 0xff}) // no group, no set: the default port; mode 15: none
+	copy(f[30:], []byte{192, 0, 0xf, 0xff}) // neither a group nor a set selects a port, so the default port; mode 15
 	return f
 }
 

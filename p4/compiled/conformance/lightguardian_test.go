@@ -403,7 +403,8 @@ func TestLightGuardianDelays(t *testing.T) {
 }
 
 // TestLightGuardianWaiting: a packet that waits in the queue while its interval ends counts in that
-// interval and carries no sketchlet. One that waits for a whole interval more is not counted.
+// interval and carries no sketchlet. A packet that waits for one more whole interval is not
+// counted.
 func TestLightGuardianWaiting(t *testing.T) {
 	l := startLightGuardian(t, load(t, "lightguardian"), startDelayed(t))
 	l.carry(3, 1<<16, 1)
@@ -467,9 +468,9 @@ func TestBMv2LightGuardian(t *testing.T) {
 	conformLightGuardian(t, load(t, "lightguardian"), startBMv2(t))
 }
 
-// TestSelection: packets that k+chance selection needs until 90 and 99 % of the columns have left,
-// in multiples of the columns, are those of independent random numbers (paper, Figure 5h), for λc
-// of 1/64. The hashes are those of the model, which the switches are compared with.
+// TestSelection: k+chance selection with λc of 1/64 needs as many packets until 90 and 99 % of the
+// columns have left as independent random numbers do (paper, Figure 5h). The hashes are those of
+// the model, which the switches are compared with.
 func TestSelection(t *testing.T) {
 	for k, want := range [][2]float64{{2.30, 4.61}, {1.54, 2.78}, {1.44, 2.41}, {1.43, 2.34}, {1.43, 2.33}} {
 		m := newLightGuardian(t, newCatalog(t, "lightguardian"))
@@ -507,8 +508,8 @@ func newCatalog(t *testing.T, program string) *p4values.Catalog {
 	return cat
 }
 
-// BenchmarkLightGuardian is a packet of 100 bytes payload through the soft switch: measured, and
-// with a sketchlet.
+// BenchmarkLightGuardian passes a packet with 100 bytes of payload through the soft switch:
+// measured, and with a sketchlet.
 func BenchmarkLightGuardian(b *testing.B) {
 	for name, probability := range map[string]uint32{"measured": 0, "one-in-64": 1024, "all-carry": 1 << 16} {
 		b.Run(name, func(b *testing.B) {

@@ -26,7 +26,7 @@ type packet struct {
 	later    bool   // fragment
 	unparsed string // why the packet has no flow
 	body     int    // offset of OmniMon's header in its carrier, 0 without one
-	closed   bool   // nothing is inserted: the packet is a fragment, or in a carrier other than an IPv4 option
+	closed   bool   // switches insert nothing: a fragment, or in a carrier other than an IPv4 option
 	flags    int    // offset of the TCP header, 0 without one
 	length   int    // length of the IP packet without the carrier
 }
@@ -43,7 +43,7 @@ const (
 	dropReasons
 )
 
-// without sets why a frame has no flow.
+// without returns the packet as one without a flow, for a reason.
 func (p packet) without(reason string) packet {
 	drop := map[string]int{"not-ip": dropNotIP, "bad-checksum": dropChecksum, "too-deep": dropDepth}[reason]
 	p.counted, p.drop, p.unparsed = false, max(drop, dropMalformed), reason
@@ -128,7 +128,8 @@ func (l layout) parseIPv4(f []byte, at int, p packet, encapsulations, carried bo
 	if len(h) < next {
 		return p.without("truncated")
 	}
-	// v1model compares the checksum with the one that it computes, and so refuses ones for zero.
+	// v1model compares the checksum with the one that it computes, so it refuses a checksum of all
+	// ones where it computes zero.
 	good := checksum(h[:next]) == 0 && binary.BigEndian.Uint16(h[10:]) != 0xffff
 	if !carried {
 		p.src, p.dst, p.tos = h[12:16], h[16:20], h[1]
@@ -255,8 +256,8 @@ func (p packet) transport(f []byte, at int, later, good bool) packet {
 	return p
 }
 
-// parseLink parses what is behind four VLAN tags at most, and returns the EtherType of the IP
-// header and its offset, or why there is none.
+// parseLink parses the MPLS labels or the PPPoE session behind at most four VLAN tags, and returns
+// the EtherType of the IP header and its offset, or why there is none.
 func parseLink(f []byte, kind uint16, at int) (uint16, int, string) {
 	switch kind {
 	case 0x8100, 0x88a8, 0x9100:
@@ -323,7 +324,8 @@ func parseExtensions(p *packet, h []byte, at int) (next int, first bool, reason 
 }
 
 // insertable returns a packet of a program that inserts something behind TCP and UDP headers: in a
-// packet that can get it, these must be whole. ipv6 reports whether it can be behind UDP over IPv6.
+// packet that can get it, these headers must be whole. ipv6 states whether the insertion is
+// possible behind UDP over IPv6.
 func (p packet) insertable(f []byte, ipv6 bool) packet {
 	h := f[min(p.payload, len(f)):]
 	switch {

@@ -30,7 +30,7 @@ type omnimon struct {
 	depth                                int       // depth of the queue that the next packet finds
 	all                                  []*omRegister
 	first, size                          uint16         // window
-	arrayOf                              map[uint32]int // by port
+	arrayOf                              map[uint32]int // slot array of each port
 	counted                              [4]int64
 }
 

@@ -81,7 +81,7 @@ func (b *bench) filter(u *omUnit, entries []omFilter) {
 }
 
 // conformOmniMon compares all banks with the model: packets of epochs inside and outside of the
-// window, with slots that exist and that do not, all TCP flags, and windows that move.
+// window, with slots inside and beyond the arrays, all TCP flags, and windows that move.
 func (b *bench) conformOmniMon() {
 	b.t.Helper()
 	o := b.omnimon

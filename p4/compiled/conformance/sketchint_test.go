@@ -33,8 +33,8 @@ const (
 	sourcePort                          = 4242    // of flows that begin to carry INT
 )
 
-// ends counts a packet whose INT ends here. The towers of sketchint-edge read hops of a node id and
-// a latency, up to four.
+// ends counts a packet whose INT ends at this switch. The towers of sketchint-edge read up to four
+// hops with a node id and a latency.
 func (i *intBench) ends(m *intMD) {
 	read := m.hopWords == 2 && m.instructions == 0xa000 && len(m.stack)%2 == 0 && len(m.stack) <= 8
 	if i.edge && len(m.stack) > 0 && !read {
@@ -113,7 +113,7 @@ func (i *intBench) output(label string) frameOut {
 	}
 }
 
-// same sends a frame and expects it to leave as want does without INT's switch.
+// same sends a frame and expects want to leave, as a switch without INT forwards it.
 func (i *intBench) same(label string, f, want []byte) []byte {
 	i.t.Helper()
 	if err := i.sw.inject(1, f); err != nil {
@@ -136,8 +136,8 @@ func (i *intBench) left(label string, want []byte) []byte {
 	return got.frame
 }
 
-// transit sends plain with m and expects the hop of the switch. before is INT as it arrives at the
-// model: m, or the header of the source.
+// transit sends plain with m and expects the hop of the switch. before is the INT that the switch
+// extends: m or, at a source, a new header.
 func (i *intBench) transit(label string, plain, f []byte, before intMD) []byte {
 	i.t.Helper()
 	if err := i.sw.inject(1, f); err != nil {
@@ -403,7 +403,7 @@ func (i *intBench) sinks() {
 			i.ends(&m)
 		}
 		broken, want := m.with(f), slices.Clone(f)
-		if s := locate(f); len(f) > s.payload { // corruption does not become valid
+		if s := locate(f); len(f) > s.payload { // a damaged frame does not become valid
 			broken[len(broken)-1] ^= 0x55
 			want[len(want)-1] ^= 0x55
 			i.same(fmt.Sprintf("sink, frame %d, corrupted", n), broken, want)
@@ -429,7 +429,7 @@ func (i *intBench) sinks() {
 	}
 }
 
-// reported sends f, which is plain with INT of size bytes, and expects plain and a report.
+// reported sends f, which is plain with INT of size bytes. It expects plain to leave, and a report.
 func (i *intBench) reported(label string, plain, f []byte, size int, discarded bool) {
 	i.t.Helper()
 	if err := i.sw.inject(1, f); err != nil {
@@ -476,7 +476,7 @@ func (i *intBench) reported(label string, plain, f []byte, size int, discarded b
 }
 
 // path sends packets over a source, a transit switch and a sink: the host gets what the other host
-// sent, but for what routers change.
+// sent, except for the fields that routers change.
 func (i *intBench) path() {
 	i.t.Helper()
 	for n, f := range plainFrames([4]byte{10, 0, 0, 5}, toSwitch6, sourcePort) {
@@ -508,8 +508,8 @@ func (i *intBench) path() {
 	i.setNode(0x01020304)
 }
 
-// BenchmarkINT is a packet of 100 bytes payload through the soft switch: without INT, and with all
-// metadata that the switch has at a source, a third switch and a sink.
+// BenchmarkINT passes a packet with 100 bytes of payload through the soft switch: without INT, and
+// with all metadata that the switch has at a source, a third switch and a sink.
 func BenchmarkINT(b *testing.B) {
 	sw := startSoft(b)
 	i := startINT(b, sw, "sketchint")

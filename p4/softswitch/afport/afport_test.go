@@ -249,7 +249,7 @@ func TestTCP(t *testing.T) {
 	}
 }
 
-// wire is the far end of a pair, frame by frame.
+// wire sends and receives single frames at the far end of a pair.
 type wire struct {
 	t  *testing.T
 	fd int
@@ -315,8 +315,8 @@ func frame(n byte, ttl byte, tags ...byte) []byte {
 	return append(append(f, h...), make([]byte, 64)...)
 }
 
-// Frames come and go byte for byte, tags that the kernel takes off among them; what the
-// kernel sends by the port's own interface does not come in.
+// TestFrames: frames are received and sent unchanged, including the VLAN tags that the kernel
+// removes. Frames that the kernel sends by the port's own interface are not received.
 func TestFrames(t *testing.T) {
 	if !testkit.Isolated(t) {
 		return
@@ -327,7 +327,7 @@ func TestFrames(t *testing.T) {
 	a := open(t, sw, 1, afport.Config{Interface: "a", RingBytes: 4 << 20})
 	open(t, sw, 2, afport.Config{Interface: "b"})
 	near, far, out := openWire(t, "a"), openWire(t, "a-far"), openWire(t, "b-far")
-	near.send(frame(2, 50)) // as the kernel would: it leaves by a, and is nothing that arrives
+	near.send(frame(2, 50)) // as the kernel would; the frame leaves by a, so the port does not receive it
 	for i, tags := range [][]byte{nil, {5}, {5, 6}, {1}} {
 		ttl := byte(64 - i)
 		far.send(frame(2, ttl, tags...))
@@ -431,7 +431,8 @@ func TestLongFramesAreCounted(t *testing.T) {
 	}
 }
 
-// An interface that goes away, and one of another kind that takes its name, are stated once each.
+// If an interface is replaced by an interface of another kind with the same name, the log states
+// each of both changes once.
 func TestInterfaceIsReplaced(t *testing.T) {
 	if !testkit.Isolated(t) {
 		return
@@ -446,7 +447,7 @@ func TestInterfaceIsReplaced(t *testing.T) {
 	tun := openTun(t, "a")
 	ip(t, "link set up dev a")
 	testkit.Until(t, "a warning that names the link type", logged("without link-layer headers (link type 0xfffe)"))
-	time.Sleep(500 * time.Millisecond) // five looks at the interface
+	time.Sleep(500 * time.Millisecond) // five checks of the interface
 	if n := strings.Count(log.String(), "cannot be opened again"); n != 1 {
 		t.Errorf("%d lines:\n%s", n, log.String())
 	}

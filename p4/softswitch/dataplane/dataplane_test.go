@@ -167,7 +167,7 @@ func next(t *testing.T, c *dataplane.Client) dataplane.Packet {
 	panic("not reached")
 }
 
-// TestEitherSwitch holds both switches to the same: what is injected leaves with its id,
+// TestEitherSwitch makes the same checks on both switches: an injected packet leaves with its id,
 // by ports that no configuration names, until a port is down.
 func TestEitherSwitch(t *testing.T) {
 	t.Run("soft switch", func(t *testing.T) {
@@ -215,7 +215,7 @@ func conform(t *testing.T, p4runtime, data string) {
 		want := bytes.Clone(in)
 		copy(want, []byte{2, 0, 0, 0, 0, port, 2, 0, 0, 0, 0, 1})
 		want[22]--
-		want[24]++ // the checksum, of one less in the byte whose value counts 256
+		want[24]++ // the TTL is one lower, so the checksum's high byte is one higher
 		if p.ID != uint64(i) || p.Port != uint32(port) || !bytes.Equal(p.Frame, want) {
 			t.Fatalf("packet %d to port %d left as %d by port %d:\n% x, want\n% x", i, port, p.ID, p.Port, p.Frame,
 				want)

@@ -175,7 +175,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// clock is moved by tests.
+// clock is a clock that tests advance.
 type clock struct {
 	mu  sync.Mutex
 	now time.Time

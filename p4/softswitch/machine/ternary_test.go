@@ -10,7 +10,8 @@ import (
 	"github.com/netsketch/netsketch/p4/softswitch/program"
 )
 
-// ternaryTable is a table of two fields of 32 bits, the second a range if asked for.
+// ternaryTable is the index of a table with two fields of 32 bits; the second is a range field if
+// ranges is set.
 func ternaryTable(ranges bool) *ternaryIndex {
 	d := &program.Table{Words: 2, Lookup: control.MatchTernary, KeyFields: []program.Key{
 		{KeyInfo: control.KeyInfo{Kind: control.MatchTernary, Width: 32}, Word: 0, Words: 1},
@@ -22,7 +23,8 @@ func ternaryTable(ranges bool) *ternaryIndex {
 	return &ternaryIndex{def: d}
 }
 
-// TestTernaryIndex holds the search in groups to the search one by one, as entries come and go.
+// TestTernaryIndex compares the search in groups with the search one by one, while entries are
+// added and removed.
 func TestTernaryIndex(t *testing.T) {
 	t.Parallel()
 	masks := []uint64{0, 0xff, 0xf0, 0xffffffff, 0xffff0000, 0x0f}

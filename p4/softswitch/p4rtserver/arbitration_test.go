@@ -35,7 +35,7 @@ func TestArbitrationElects(t *testing.T) {
 	never := r.join("")
 	never.advised(codes.AlreadyExists, 5)
 
-	c := r.join("", 6) // takes over: all others are informed, then it is
+	c := r.join("", 6) // takes over: all other controllers are informed before the new primary
 	a.advised(codes.AlreadyExists, 6)
 	b.advised(codes.AlreadyExists, 6)
 	never.advised(codes.AlreadyExists, 6)
@@ -49,7 +49,7 @@ func TestArbitrationElects(t *testing.T) {
 	// below the highest ever seen: still a backup
 	a.bid(&p4v1.MasterArbitrationUpdate{DeviceId: 1, ElectionId: id128(5)})
 	a.advised(codes.NotFound, 6)
-	b.bid(&p4v1.MasterArbitrationUpdate{DeviceId: 1, ElectionId: id128(6)}) // at it: elected
+	b.bid(&p4v1.MasterArbitrationUpdate{DeviceId: 1, ElectionId: id128(6)}) // an id equal to the highest is elected
 	a.advised(codes.AlreadyExists, 6)
 	never.advised(codes.AlreadyExists, 6)
 	b.advised(codes.OK, 6)
@@ -59,7 +59,7 @@ func TestArbitrationElects(t *testing.T) {
 	never.advised(codes.NotFound, 6)
 	b.advised(codes.NotFound, 6)
 
-	never.bid(&p4v1.MasterArbitrationUpdate{DeviceId: 1}) // unset is below everything, {0, 0} is an id
+	never.bid(&p4v1.MasterArbitrationUpdate{DeviceId: 1}) // an unset id is below all ids, also below {0, 0}
 	never.advised(codes.NotFound, 6)
 }
 

@@ -16,8 +16,8 @@ import (
 	"github.com/netsketch/netsketch/p4/softswitch/p4rtserver"
 )
 
-// Packets meet an atomic batch whole or not at all: two tables are switched between two states
-// together, also where the batch fails, and no packet sees one of each.
+// Packets see all of an atomic batch or nothing: batches switch two tables between two states, some
+// batches fail, and no packet sees one table in each state.
 func TestDataplaneAtomic(t *testing.T) {
 	r, c := pipelined(t)
 	source := r.entity(`table_entry { table_id: $lpm_t match { field_id: 1 lpm { value: "\x02\x00\x00\x00\x00\x09"
@@ -77,8 +77,7 @@ func TestDataplaneAtomic(t *testing.T) {
 	}
 }
 
-// A write of the old primary that is under way is over before the new one is informed that it is
-// the primary.
+// A running write of the old primary ends before the new primary is informed.
 func TestWritesFinishBeforeTheNextPrimary(t *testing.T) {
 	compiling, goOn := make(chan struct{}), make(chan struct{})
 	var hold sync.Once
@@ -105,7 +104,7 @@ func TestWritesFinishBeforeTheNextPrimary(t *testing.T) {
 	_, err := r.rpc.Write(t.Context(), &p4v1.WriteRequest{DeviceId: 1, ElectionId: old.id})
 	r.refused(err, codes.PermissionDenied, "not the primary")
 	_, err = r.rpc.Write(t.Context(), &p4v1.WriteRequest{DeviceId: 1, ElectionId: next.id})
-	r.refused(err, codes.PermissionDenied, "not the primary") // nor does the next one yet
+	r.refused(err, codes.PermissionDenied, "not the primary") // nor may the next primary write yet
 	select {
 	case m := <-next.in:
 		t.Errorf("with a write under way the next primary received %v", m)
@@ -120,7 +119,8 @@ func TestWritesFinishBeforeTheNextPrimary(t *testing.T) {
 		action { action { action_id: $drop } } }`)))
 }
 
-// Backup replicas take over while a port is down, in their order, and give back.
+// Backup replicas take over while a port is down, in their order, and stop when the port is up
+// again.
 func TestBackupReplicas(t *testing.T) {
 	r, c := pipelined(t)
 	group := r.entity(`packet_replication_engine_entry { multicast_group_entry { multicast_group_id: 3

@@ -14,7 +14,7 @@ import (
 	"github.com/netsketch/netsketch/p4/softswitch/p4rtserver"
 )
 
-// Objects that the program gives to a role are for that role and for the default one.
+// Only the role that the program names for an object, and the default role, may access the object.
 func TestRolesInTheProgram(t *testing.T) {
 	r := newRig(t, p4rtserver.Options{})
 	c, mine, other := r.primary(1), r.join("telemetry", 1), r.join("routing", 1)
@@ -44,8 +44,8 @@ func TestRolesInTheProgram(t *testing.T) {
 	}
 }
 
-// Writers, readers, pipelines and packets at once: nothing but the answers the specification
-// allows, and, under the race detector, no race.
+// With concurrent writers, readers, pipelines and packets, all replies are ones that the
+// specification allows, and the race detector finds no race.
 func TestConcurrentRequests(t *testing.T) {
 	r, c := pipelined(t)
 	const rounds = 60

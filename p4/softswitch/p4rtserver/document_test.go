@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// Every test that docs/evidence/p4runtime.md names is there, and each requirement in its tables
-// names one.
+// Every test that docs/evidence/p4runtime.md names exists, and each requirement in its tables names
+// a test.
 func TestDocumentNamesTests(t *testing.T) {
 	doc, err := os.ReadFile("../../../docs/evidence/p4runtime.md")
 	if err != nil {

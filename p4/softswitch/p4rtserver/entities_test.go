@@ -90,7 +90,7 @@ func TestReadWriteSymmetry(t *testing.T) {
 	}
 }
 
-// Each of these is one update that the specification says must be refused, and how.
+// Each case is one update that the specification says must be refused, and the expected error.
 func TestWriteRefuses(t *testing.T) {
 	r, c := pipelined(t)
 	r.must(c, insert(r.entity(`action_profile_member { action_profile_id: $profile member_id: 1 action {
@@ -352,7 +352,7 @@ func TestDefaultEntry(t *testing.T) {
 			is_const: true }`))
 }
 
-// A default entry has direct resources like another.
+// A default entry has direct resources as other entries have.
 func TestDefaultDirectResources(t *testing.T) {
 	r, c := pipelined(t)
 	const key = `table_entry { table_id: $lpm_t is_default_action: true `
@@ -414,7 +414,7 @@ func TestConstTable(t *testing.T) {
 			is_const: true }`))
 }
 
-// Values may come in any length; what is held is one entry, and it reads back in the shortest form.
+// Values of any length are accepted; the entry is stored once and returned in the shortest form.
 func TestCanonicalValuesOnReadBack(t *testing.T) {
 	r, c := pipelined(t)
 	long := r.entity(`table_entry { table_id: $exact_t match { field_id: 1 exact {
@@ -456,7 +456,7 @@ func TestTableWildcardReads(t *testing.T) {
 	}
 }
 
-// A read goes on after a request that fails, and reports each.
+// A read continues after a request that fails, and reports each failure.
 func TestReadErrors(t *testing.T) {
 	r, c := pipelined(t)
 	e := r.entity(`table_entry { table_id: $exact_t match { field_id: 1 exact { value: "\x01" } } action { action {

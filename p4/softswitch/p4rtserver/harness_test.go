@@ -279,7 +279,7 @@ func (r *rig) writeAs(c *controller, atomicity p4v1.WriteRequest_Atomicity, upda
 	return out
 }
 
-// must writes updates that are all right.
+// must writes updates that must succeed.
 func (r *rig) must(c *controller, updates ...*p4v1.Update) {
 	r.t.Helper()
 	for i, e := range r.write(c, updates...) {
@@ -289,7 +289,7 @@ func (r *rig) must(c *controller, updates ...*p4v1.Update) {
 	}
 }
 
-// mustNot writes one update that is refused.
+// mustNot writes one update that must be refused.
 func (r *rig) mustNot(c *controller, code codes.Code, says string, u *p4v1.Update) {
 	r.t.Helper()
 	e := r.write(c, u)[0]

@@ -84,7 +84,7 @@ func TestSetPipelineActions(t *testing.T) {
 	r.ok(r.set(push, c.id, cfg)) // clears
 	r.readsBack(r.entity(`table_entry { table_id: $exact_t }`))
 
-	// Saved: reads and writes are about the saved one, the switch runs on.
+	// A pipeline is saved: reads and writes use it, and the switch runs on with the old one.
 	r.must(c, insert(entry()))
 	saved := r.entities(2)
 	r.ok(r.set(save, c.id, saved))
@@ -166,7 +166,8 @@ func TestReconcileAndCommit(t *testing.T) {
 	}
 }
 
-// P4Info and JSON must be of one program; what differs is named.
+// TestPipelineRefused: a pipeline is refused if P4Info and JSON are of different programs, and the
+// error names the difference.
 func TestPipelineRefused(t *testing.T) {
 	table := func(i *p4configv1.P4Info, name string) *p4configv1.Table {
 		for _, x := range i.GetTables() {

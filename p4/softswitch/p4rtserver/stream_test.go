@@ -219,7 +219,7 @@ func TestDigests(t *testing.T) {
 	if got := sources(next()); !slices.Equal(got, []byte{2, 3}) {
 		t.Errorf("after the acknowledgement the list is of %v", got)
 	}
-	// A short time-out sends what there is; ack_timeout 0 means no memory of what was sent.
+	// A short timeout sends a list before it is full; ack_timeout 0 keeps no record of sent messages.
 	r.must(c, modify(r.digestEntry(`max_list_size: 100 max_timeout_ns: 1000000`)))
 	r.sw.Inject(1, frame(1, 6, 3), 0)
 	if got := sources(next()); !slices.Equal(got, []byte{6}) {

@@ -202,7 +202,7 @@ func TestPlayKeepsPauses(t *testing.T) {
 	const s = time.Second
 	steady := []time.Duration{0, 50 * s, 100 * s, 150 * s, 200 * s}
 	for name, tc := range map[string]struct {
-		dates []time.Duration // of packets 1 and on, beside packets 11 to 15
+		dates []time.Duration // dates of packets 1, 2 and so on; another file has packets 11 to 15
 		want  []uint32
 		log   string
 	}{

@@ -119,7 +119,8 @@ func TestContradictions(t *testing.T) {
 	}
 }
 
-// A program without the headers for packets is read by RegisterEntry, and so are its costs.
+// A program without the headers for packets is read by RegisterEntry, and the trial measures how
+// long that takes.
 func TestByRegister(t *testing.T) {
 	p := changed(t, func(s string) string {
 		return regexp.MustCompile(`(?s)controller_packet_metadata: \{.*?\n\}\n`).ReplaceAllString(s, "")
