@@ -207,12 +207,12 @@ func (e *evidence) text(share float64) string {
 }
 
 // settle returns how many packets of the flows that pass a switch are lost there for certain, or on
-// the link in front of it, in the final results of an interval. A packet that waits in a queue at the
-// end of an interval arrives in the next one. So if a flow receives fewer packets in the next
-// interval than it lacks at a place until now, the others are lost there. Flows of few packets often
-// show it. Packets that a flow lacks at another place do not count: a full queue loses packets at
-// its switch, and lets others wait on their way to the next one. p.owed has the packets that may
-// still wait.
+// the link in front of it, in the final results of an interval. A packet that waits in a queue at
+// the end of an interval arrives in the next one. So if a flow receives fewer packets in the next
+// interval than it lacks at a place until now, the others are lost there. Flows of few packets
+// often show it. Packets that a flow lacks at another place do not count: a full queue loses
+// packets at its switch, and lets others wait on their way to the next one. p.owed has the packets
+// that may still wait.
 func (p *Plugin) settle(r *run) map[string]uint64 {
 	if r.early() {
 		return nil

@@ -44,8 +44,8 @@ type Plugin struct {
 	// Doubts about faults whose packets may wait in a queue, in the same intervals.
 	waiting, waitingBefore map[place]float64
 
-	// Packets that flows lack at a place at the end of an interval, by its number, and that may wait in
-	// a queue.
+	// Packets that flows lack at a place at the end of an interval, by its number, and that may wait
+	// in a queue.
 	owed   map[place]uint64
 	owedOf uint64
 
