@@ -310,10 +310,9 @@ func (x *onDisks) lacksLease(member string) bool {
 	return strings.LastIndex(text, message+"false") > strings.LastIndex(text, message+"true")
 }
 
-// Of three NATS servers, one with a full disk disables JetStream completely, and the other two go
-// on. When a second disk is full, no member has a lease: the members keep measuring and write no
-// entries until there is room and the servers have been restarted. Unless JetStream is disabled,
-// leases go on.
+// The disk of one of three NATS servers is full: that server disables JetStream, and the other two
+// serve the leases. When a second disk is full, no member has a lease: the members keep measuring,
+// but write no table entries until the disks have room and the servers were restarted.
 func TestFullDisksOfThree(t *testing.T) {
 	if os.Getenv("NETSKETCH_DISKS") == "" {
 		t.Skip("takes a minute or two: run `make full-disks`, which sets NETSKETCH_DISKS")

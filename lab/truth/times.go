@@ -19,7 +19,7 @@ type Times struct {
 
 type span struct{ from, until time.Duration }
 
-// Change records that one more condition holds from now on, or one less.
+// Change records that a condition begins to hold now (more) or ceases to hold.
 func (t *Times) Change(now time.Duration, more bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

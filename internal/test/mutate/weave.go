@@ -76,7 +76,7 @@ func load(directory string) (*goPackage, error) {
 	return p, err
 }
 
-// edit replaces length bytes of a file by a text.
+// edit is the replacement of some bytes of a file, from the position at on, by a text.
 type edit struct {
 	at     token.Pos
 	length int

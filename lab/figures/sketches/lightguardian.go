@@ -212,8 +212,8 @@ var chanceWidths = []int{1 << 10, 1 << 13, 1 << 16}
 // chances counts the packets until every column has been sent under k+chance selection
 // (LightGuardian §5.3): each of k arrays has a bit for every column; a packet draws one random bit
 // in each array, takes the column of the first bit that is still zero, and sets that bit. It takes
-// any column if all these bits are set. Means over 16 to 100 runs, at most a hundredth of the
-// decodings.
+// any column if all these bits are set. The rows are means over 16 to 100 runs, or over fewer if a
+// hundredth of the decodings of the options is less.
 func chances(o suite.Options, widths []int) (rows []suite.Row) {
 	r := rand.New(rand.NewPCG(o.Seed, 0x6b))
 	for _, width := range widths {

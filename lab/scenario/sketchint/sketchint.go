@@ -165,8 +165,9 @@ type exact struct {
 	t           score.Tables
 	now, before *truth.StaysEpoch
 	inflated    map[string]int // flows, by switch
-	// normal holds, for flows whose latency was inflated in the previous interval, the mean latency
-	// before the inflation, 0 if it is not known. lasting holds the same for this interval.
+	// normal holds the mean latency before the inflation of each flow whose latency was inflated in
+	// the previous interval; 0 if that mean is not known. lasting holds it for the flows whose
+	// latency is inflated in this interval.
 	normal, lasting map[truth.FlowAt]float64
 }
 

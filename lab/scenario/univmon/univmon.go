@@ -179,8 +179,8 @@ func changes(t score.Tables, view score.View, before, now truth.Counts, heavy pl
 	}
 }
 
-// victims lists the destinations in the whole network with at least least sources. Other
-// destinations that are published as attacked are added as unwanted rows.
+// victims adds the destinations in the whole network that at least least sources send to, and
+// marks other destinations that the plugin published as attacked as unwanted rows.
 func victims(t, published score.Tables, now truth.Counts, least float64) {
 	view := score.View{Device: score.Network}
 	sources := map[flow.Key]map[flow.Key]bool{}

@@ -51,7 +51,8 @@ type Link struct{ From, To int32 }
 type Network struct {
 	Hosts, Switches, Arrays int
 	Links                   []Link
-	// Uplinks and Downlinks are by host the links from it and to it; -1: none.
+	// Uplinks and Downlinks hold, for each host, the index of the link from the host and of the
+	// link to it; -1 if there is no such link.
 	Uplinks, Downlinks []int32
 	// SwitchOf is the switch of each array.
 	SwitchOf []int32
