@@ -4,9 +4,9 @@ package fermat
 
 import (
 	"encoding/binary"
-	"fmt"
 	"testing"
 
+	"github.com/netsketch/netsketch/sketch"
 	"github.com/netsketch/netsketch/sketch/family"
 )
 
@@ -81,6 +81,13 @@ func TestRaisedWords(t *testing.T) {
 		}
 		same(t, s, map[string]int64{string(key): 3})
 	}
+	// A word of 5 is not 0 plus the prime, because the sum has 33 bits.
+	five, buckets := flowOf[family.P4, Prime32](t, Config{Width: 50, KeyBytes: 16, FragmentBits: 32, Fingerprint: 20},
+		make([]byte, 16))
+	for _, b := range buckets {
+		b[1] += 5
+	}
+	nothing(t, five)
 	// Without a fingerprint, a wrong key must not belong in empty buckets: half of twelve words are
 	// larger, and one in ten of up to 2,510 wrong keys belongs in the first bucket.
 	key := make([]byte, 48)
@@ -94,7 +101,7 @@ func TestRaisedWords(t *testing.T) {
 	same(t, s, map[string]int64{string(key): 3})
 }
 
-// TestLastWord: four packets of a flow whose last word has only ones exceed the prime.
+// TestLastWord: the last word of a flow has only ones, so two packets of it exceed the prime.
 func TestLastWord(t *testing.T) {
 	key := []byte{0xff, 0xff, 0xff}
 	for seed := range uint64(10_000) {
@@ -137,27 +144,46 @@ func TestRecord(t *testing.T) {
 
 // TestExactNeedsItsBuckets: if a decoding is not complete, a flow with more packets than one of its
 // buckets is not exact. Two of three empty buckets are enough if 16 bits of a fragment are unused.
+// One empty bucket of a single row is not.
 func TestExactNeedsItsBuckets(t *testing.T) {
-	for _, tc := range []struct {
-		bytes   int
-		packets uint32 // of the third bucket
-		exact   bool
-	}{{13, 2, false}, {13, 9, true}, {14, 9, true}, {15, 9, false}} {
-		t.Run(fmt.Sprint(tc.bytes, tc.packets), func(t *testing.T) {
-			s := build[family.Fast, Prime32](t, Config{Width: 50, KeyBytes: tc.bytes, FragmentBits: 31})
-			k := append([]byte("a key of thirteen"), 0)[:tc.bytes]
-			if err := s.Add(k, 5); err != nil {
-				t.Fatal(err)
-			}
-			third := s.at(2, columnsOf(s, k)[2])
-			for i := range third {
-				third[i] = 123_456_789 * Prime32(i+1)
-			}
-			third[0] = Prime32(tc.packets)
-			r, err := s.Decode()
-			if err != nil || r.Complete || len(r.Flows) != 1 || r.Flows[0].Exact != tc.exact {
-				t.Errorf("%+v %v, spare %d", r, err, s.spare())
-			}
-		})
+	t.Run("31", func(t *testing.T) {
+		exactNeeds[Prime32](t, Config{KeyBytes: 13}, 2, false)
+		exactNeeds[Prime32](t, Config{KeyBytes: 13}, 9, true)
+		exactNeeds[Prime32](t, Config{KeyBytes: 14}, 9, true)
+		exactNeeds[Prime32](t, Config{KeyBytes: 15}, 9, false)
+		exactNeeds[Prime32](t, Config{KeyBytes: 13, Rows: 1}, 9, false)
+	})
+	t.Run("60", func(t *testing.T) {
+		exactNeeds[Mersenne61](t, Config{KeyBytes: 13}, 9, true)
+		exactNeeds[Mersenne61](t, Config{KeyBytes: 14}, 9, false)
+	})
+}
+
+// exactNeeds adds a flow of five packets, spoils a bucket that then has a number of packets (the
+// flow's last bucket, or another one of a single row), and checks whether the flow is exact.
+func exactNeeds[E Field](t *testing.T, c Config, packets int, exact bool) {
+	t.Helper()
+	c.Width = 50
+	s := build[family.Fast, E](t, c)
+	k := append([]byte("a key of thirteen"), 0)[:c.KeyBytes]
+	if err := s.Add(k, 5); err != nil {
+		t.Fatal(err)
+	}
+	last := s.cfg.Rows - 1
+	col := family.Column[family.Fast](family.Digest[family.Fast](0, k), last, &s.cols)
+	if last == 0 {
+		col = (col + 1) % 50
+	}
+	b := s.at(last, col)
+	for i := range b {
+		b[i] = 123_456_789 * E(i+1)
+	}
+	b[0] = E(packets)
+	r, err := s.Decode()
+	if err != nil || r.Complete || len(r.Flows) != 1 || r.Flows[0].Exact != exact {
+		t.Errorf("%+v: %+v %v, spare %d", s.cfg, r, err, s.spare())
+	}
+	if b := s.Bound(); b != (sketch.Bound{Failure: 2. / 2500}) {
+		t.Errorf("%+v", b)
 	}
 }

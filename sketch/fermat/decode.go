@@ -158,7 +158,7 @@ func (d *decoder[F, E]) take(digest uint64, n int64) {
 // key to d.buf. The sum divided by the count must be an identifier that hashes to this bucket.
 func (d *decoder[F, E]) pure(b []E, row int, col uint32) (n int64, digest uint64, ok bool) {
 	n = count(b[0])
-	if n == 0 || n == math.MinInt64 || d.last > 0 && d.impure(n, uint64(b[len(b)-1])) {
+	if n == 0 || d.last > 0 && d.impure(n, uint64(b[len(b)-1])) {
 		return 0, 0, false
 	}
 	times := signed[E](n)
@@ -209,13 +209,7 @@ func (d *decoder[F, E]) verify(row int, col uint32) (digest uint64, ok bool) {
 		return 0, false
 	}
 	if bits := d.s.cfg.Fingerprint; bits > 0 {
-		var fp uint64
-		if d.s.cfg.FragmentBits == 32 {
-			fp = d.fingerprintWords()
-		} else {
-			fp = binary.LittleEndian.Uint64(d.buf[n:])
-		}
-		if fp != uint64(family.Fingerprint[F](digest))&(1<<bits-1) {
+		if fp := binary.LittleEndian.Uint64(d.buf[n:]); fp != uint64(family.Fingerprint[F](digest))&(1<<bits-1) {
 			return 0, false
 		}
 	}
@@ -316,16 +310,11 @@ func (d *decoder[F, E]) joinWords(words []uint64) bool {
 			}
 			fp, got = v>>(8*rest), uint64(32-8*rest)
 		default:
-			fp |= v << got
-			got += 32
+			fp |= v << got // a fingerprint of at most 32 bits begins in one word and ends in this one
 		}
 	}
 	binary.LittleEndian.PutUint64(d.buf[n:], fp)
 	return fp>>d.s.cfg.Fingerprint == 0
-}
-
-func (d *decoder[F, E]) fingerprintWords() uint64 {
-	return binary.LittleEndian.Uint64(d.buf[d.s.cfg.KeyBytes:])
 }
 
 // record adds n to the extracted packets of the key in d.buf.
