@@ -25,9 +25,11 @@ import (
 // only those that changed. Each of these rows has "first-epoch" and "epoch", the newest epoch of
 // the summary; rows below the container settled have the settled epoch. Repeated queries could miss
 // results, because each epoch replaces the previous epoch's. missed is the number of values that
-// the collector did not send because this program was slow. A container counts as a row of the list
-// with its own path. lock is held while changed runs, and while ended is set to the reason why the
-// subscription ended.
+// the collector did not send because this program was slow: values of the row, or of the summary.
+// When values of the summary are missing, the rows may be of the epoch before it, and the epoch's
+// own rows may come later and be replaced before the next summary. A container counts as a row of
+// the list with its own path. lock is held while changed runs, and while ended is set to the reason
+// why the subscription ended.
 func Follow(lock sync.Locker, changed func(list string, r Row, missed int64), ended *error, paths ...string) {
 	go func() {
 		err := Watch(lock, changed, paths...)
@@ -142,8 +144,12 @@ func (rs rows) epoch(root string, summary Row, changed func(list string, r Row, 
 				row["epoch"] = s.row["last-epoch"]
 			}
 		}
-		changed(r.list, row, r.missed)
-		r.missed = 0
+		changed(r.list, row, max(r.missed, rs[root+"/summary"].missed))
+	}
+	for path, r := range rs {
+		if strings.HasPrefix(path, root+"/") {
+			r.missed = 0
+		}
 	}
 }
 
