@@ -280,9 +280,6 @@ func (s *Sketch[F, E]) Add(key []byte, n int64) error {
 	var f [maxFragments]E
 	frags := f[:s.fragments]
 	s.split(d, key, frags)
-	if !fits[E](n) {
-		s.full = true
-	}
 	for r := range s.cfg.Rows {
 		s.full = s.put(s.at(r, family.Column[F](d, r, &s.cols)), frags, n) || s.full
 	}

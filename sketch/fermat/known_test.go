@@ -162,3 +162,27 @@ func TestDecodeWithKeysIsCorrect(t *testing.T) {
 		t.Errorf("the keys helped in only %d of %d trials", helped, trials)
 	}
 }
+
+// TestPairNeedsTheBucket: a known key is no part of a bucket in which it does not belong, even if
+// the rest of the bucket is a flow.
+func TestPairNeedsTheBucket(t *testing.T) {
+	s := build[family.Fast, Prime32](t, Config{Width: 50, KeyBytes: 13})
+	r := rand.New(rand.NewPCG(1, 2))
+	flow, known := randomKey(r, 13), randomKey(r, 13)
+	at := columnsOf(s, flow)
+	for columnsOf(s, known)[0] == at[0] {
+		known = randomKey(r, 13)
+	}
+	for _, key := range [][]byte{flow, known} {
+		if err := s.Add(key, 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d := newDecoder(s)
+	d.load(string(known))
+	d.s.put(d.s.at(0, at[0]), d.id, 1)
+	tries := 10
+	if pair, ok := d.pair(int(at[0]), [][]byte{known}, &tries); ok {
+		t.Errorf("%+v", pair)
+	}
+}
