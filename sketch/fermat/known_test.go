@@ -186,3 +186,29 @@ func TestPairNeedsTheBucket(t *testing.T) {
 		t.Errorf("%+v", pair)
 	}
 }
+
+// TestSecondRound: pairs of flows share their first buckets with another pair. The buckets with one
+// pair come last.
+func TestSecondRound(t *testing.T) {
+	r := rand.New(rand.NewPCG(4, 4))
+	s := build[family.P4Wide, Prime32](t, Config{Width: 7, KeyBytes: 13, FragmentBits: 32})
+	want := make(map[string]int64)
+	var known [][]byte
+	for i, at := range [][3]uint32{{0, 0, 3}, {0, 0, 5}, {1, 1, 3}, {1, 1, 6}} {
+		for n := range int64(2) {
+			key := randomKey(r, 13)
+			for columnsOf(s, key) != at {
+				key = randomKey(r, 13)
+			}
+			want[string(key)] = int64(2+i) + 5*n
+			if n == 0 {
+				known = append(known, key)
+			}
+		}
+	}
+	fill(t, s, want, 1)
+	got, err := s.DecodeWithKeys(slices.Values(known))
+	if err != nil || !got.Complete || !maps.Equal(countsOf(got), want) {
+		t.Errorf("%v, complete %v, %v", err, got.Complete, got.Flows)
+	}
+}
