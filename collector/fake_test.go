@@ -58,6 +58,8 @@ func (d *fakeDevice) DeviceID() uint64 { return d.cfg.Session.DeviceID }
 func (d *fakeDevice) Measured() bool   { return true }
 func (d *fakeDevice) Banks() int       { return 2 }
 
+func (d *fakeDevice) Unread() []sdk.Object { return nil }
+
 func (d *fakeDevice) Objects() []sdk.Object {
 	if d.cfg.Fault != nil {
 		return nil

@@ -21,6 +21,7 @@ type binding struct {
 	windowed      bool // packets select the bank
 	banks         int
 	objects       []sdk.Object    // sorted by name
+	unread        []sdk.Object    // registers with annotations that cannot be read, sorted by name
 	drained       map[string]bool // registers that packets in flight still change
 	uncounted     string          // register of packets outside of the window; empty if the pipeline has none
 	epochs        int             // number of epochs for which uncounted has a cell
@@ -206,7 +207,15 @@ func bind(cat *p4values.Catalog) (*binding, error) {
 			Annotations: r.Annotations.Values(),
 		})
 	}
-	slices.SortFunc(b.objects, func(x, y sdk.Object) int { return strings.Compare(x.Name, y.Name) })
+	for _, r := range cat.Registers.All() {
+		if r.Readout == nil && len(r.Annotations) > 0 {
+			b.unread = append(b.unread, sdk.Object{Name: r.Name, Alias: r.Alias, Cells: r.Size, Width: r.Width, Banks: 1,
+				Annotations: r.Annotations.Values()})
+		}
+	}
+	for _, list := range [][]sdk.Object{b.objects, b.unread} {
+		slices.SortFunc(list, func(x, y sdk.Object) int { return strings.Compare(x.Name, y.Name) })
+	}
 	if b.windowed && b.uncounted == "" {
 		return nil, fmt.Errorf("table %s: a window needs a register of packets outside of it (@%s)", t.Name,
 			p4values.AnnotationUncounted)

@@ -535,6 +535,10 @@ func TestReadOutWaitsForTheNetworkToDrain(t *testing.T) {
 	if err != nil || !numbered.Measured() {
 		t.Errorf("a switch that numbers its intervals is no source of epochs: %v", err)
 	}
+	if u := numbered.Unread(); len(numbered.Objects()) > 0 || len(u) != 1 || u[0].Name != "lightguardian_sketch" ||
+		u[0].Annotations["netsketch_lightguardian"]["columns"] != "4096" || len(transit.Unread()) > 0 {
+		t.Errorf("registers with annotations that are not read: %v, %v", u, transit.Unread())
+	}
 }
 
 // A suspended device has no session and opens none, whatever else is called. After Resume it is

@@ -80,6 +80,17 @@ func (d *Device) Objects() []sdk.Object {
 	return slices.Clone(d.binding.objects)
 }
 
+// Unread lists the registers with annotations that cannot be read, by name; nil until the pipeline
+// is known.
+func (d *Device) Unread() []sdk.Object {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.binding == nil {
+		return nil
+	}
+	return slices.Clone(d.binding.unread)
+}
+
 // SelectObjects sets the registers to read from now on, by full name; nil means all. Registers
 // that were not read before begin a new incarnation, because the contents of their banks are
 // unknown.

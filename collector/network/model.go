@@ -51,7 +51,7 @@ func (c *Component) Model() sdk.Network {
 
 func (c *Component) deviceModel(m *managed, topo *topology.Topology) sdk.Device {
 	d := m.device
-	out := sdk.Device{Name: d.Name(), Role: d.Role(), Program: d.Program()}
+	out := sdk.Device{Name: d.Name(), Role: d.Role(), Program: d.Program(), Unread: d.Unread()}
 	if d.Measured() {
 		out.Objects = d.Objects()
 	}

@@ -78,6 +78,7 @@ type Device interface {
 	DeviceID() uint64
 	Measured() bool
 	Objects() []sdk.Object
+	Unread() []sdk.Object
 	SelectObjects(names []string)
 	SetBankEpochs(epochs int)
 	Key(e p4rt.Entry) (string, error)

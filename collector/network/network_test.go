@@ -47,6 +47,7 @@ func (d *fakeDevice) DeviceID() uint64 { return d.cfg.Session.DeviceID }
 func (d *fakeDevice) Address() string  { return d.cfg.Session.Target }
 
 func (d *fakeDevice) Objects() []sdk.Object        { return []sdk.Object{{Name: "counters"}} }
+func (d *fakeDevice) Unread() []sdk.Object         { return []sdk.Object{{Name: "carried"}} }
 func (d *fakeDevice) SelectObjects(names []string) { d.objects = names }
 func (d *fakeDevice) Suspend()                     { d.suspended = true }
 func (d *fakeDevice) Resume()                      { d.suspended = false }
@@ -193,12 +194,13 @@ func TestModel(t *testing.T) {
 	r := newRig(t, twoSwitches+linksAndHosts)
 	objects := []sdk.Object{{Name: "counters"}}
 	end := func(node string, port uint32) sdk.Endpoint { return sdk.Endpoint{Node: node, Port: port} }
+	unread := []sdk.Object{{Name: "carried"}}
 	want := sdk.Network{
 		Version: r.Version(),
 		Devices: []sdk.Device{
-			{Name: "s1", Role: "edge", Program: "univmon", Objects: objects,
+			{Name: "s1", Role: "edge", Program: "univmon", Objects: objects, Unread: unread,
 				Ports: []sdk.Port{{Number: 1, Name: "s1-eth1"}, {Number: 2, Name: "s1-eth2"}}},
-			{Name: "s2", Role: string(r.cfg.Devices[1].Role), Program: "univmon", Objects: objects,
+			{Name: "s2", Role: string(r.cfg.Devices[1].Role), Program: "univmon", Objects: objects, Unread: unread,
 				Ports: []sdk.Port{{Number: 1, Name: "s2-eth1"}, {Number: 2, Name: "s2-eth2"}}},
 		},
 		Hosts: []sdk.Host{{Name: "h1", Addresses: []string{"10.0.0.1", "10.1.0.0/16"}},

@@ -31,7 +31,10 @@ type Device struct {
 	Role    string   `json:"role,omitempty"`    // "edge", "transit", or a role that the operator defines
 	Program string   `json:"program,omitempty"` // name of the program
 	Objects []Object `json:"objects,omitempty"` // arrays that can be read in each epoch
-	Ports   []Port   `json:"ports,omitempty"`
+	// Unread are the registers that have annotations, but cannot be read: packets carry away what they
+	// hold. No ObjectNeed selects them. Each has one bank.
+	Unread []Object `json:"unread,omitempty"`
+	Ports  []Port   `json:"ports,omitempty"`
 	// Forwarding is how the device forwards packets; nil if the collector does not install its routes.
 	Forwarding *Forwarding `json:"forwarding,omitempty"`
 }

@@ -94,12 +94,7 @@ func (n Network) Proto() *pluginv1.Network {
 		Devices: toProto(n.Devices, func(d Device) *pluginv1.Device {
 			return &pluginv1.Device{
 				Name: d.Name, Role: d.Role, Program: d.Program,
-				Objects: toProto(d.Objects, func(o Object) *pluginv1.Object {
-					return &pluginv1.Object{
-						Name: o.Name, Alias: o.Alias, Cells: uint64(o.Cells), WidthBits: uint32(o.Width),
-						Banks: uint32(o.Banks), Annotations: o.Annotations.proto(),
-					}
-				}),
+				Objects: toProto(d.Objects, Object.proto), Unread: toProto(d.Unread, Object.proto),
 				Ports: toProto(d.Ports, func(p Port) *pluginv1.Port {
 					return &pluginv1.Port{Number: p.Number, Name: p.Name}
 				}),
@@ -126,12 +121,7 @@ func NetworkFrom(m *pluginv1.Network) Network {
 		Devices: toProto(m.GetDevices(), func(d *pluginv1.Device) Device {
 			return Device{
 				Name: d.GetName(), Role: d.GetRole(), Program: d.GetProgram(),
-				Objects: toProto(d.GetObjects(), func(o *pluginv1.Object) Object {
-					return Object{
-						Name: o.GetName(), Alias: o.GetAlias(), Cells: int(o.GetCells()), Width: int(o.GetWidthBits()),
-						Banks: int(o.GetBanks()), Annotations: annotationsFrom(o.GetAnnotations()),
-					}
-				}),
+				Objects: toProto(d.GetObjects(), objectFrom), Unread: toProto(d.GetUnread(), objectFrom),
 				Ports: toProto(d.GetPorts(), func(p *pluginv1.Port) Port {
 					return Port{Number: p.GetNumber(), Name: p.GetName()}
 				}),
@@ -149,6 +139,16 @@ func NetworkFrom(m *pluginv1.Network) Network {
 			}
 		}),
 	}
+}
+
+func (o Object) proto() *pluginv1.Object {
+	return &pluginv1.Object{Name: o.Name, Alias: o.Alias, Cells: uint64(o.Cells), WidthBits: uint32(o.Width),
+		Banks: uint32(o.Banks), Annotations: o.Annotations.proto()}
+}
+
+func objectFrom(o *pluginv1.Object) Object {
+	return Object{Name: o.GetName(), Alias: o.GetAlias(), Cells: int(o.GetCells()), Width: int(o.GetWidthBits()),
+		Banks: int(o.GetBanks()), Annotations: annotationsFrom(o.GetAnnotations())}
 }
 
 func (f *Forwarding) proto() *pluginv1.Forwarding {

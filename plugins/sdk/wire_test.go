@@ -477,7 +477,8 @@ func TestModelsRoundTrip(t *testing.T) {
 			Forwarding: &Forwarding{Seed: 7, Groups: []PortGroup{{Ports: []uint32{1, 2}}},
 				Routes: []Route{{Prefix: "10.0.0.0/8", Group: 0}}},
 			Objects: []Object{{Name: "o", Alias: "a", Cells: 4, Width: 13, Banks: 2,
-				Annotations: Annotations{"x": {"k": "v"}}}}}},
+				Annotations: Annotations{"x": {"k": "v"}}}},
+			Unread: []Object{{Name: "u", Cells: 8, Width: 32, Banks: 1, Annotations: Annotations{"y": {"k": "w"}}}}}},
 		Hosts: []Host{{Name: "h", Addresses: []string{"::1"}, Agent: true}},
 		Links: []Link{{A: Endpoint{"d", 1}, B: Endpoint{"h", 0}, CapacityBPS: 7}},
 	}

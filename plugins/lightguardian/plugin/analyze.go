@@ -82,6 +82,9 @@ func (p *Plugin) Analyze(ctx context.Context, epoch *sdk.Epoch) (*sdk.Results, e
 	if p.setup == nil {
 		return nil, fmt.Errorf("lightguardian: epoch %d before a configuration", epoch.Number)
 	}
+	if p.unfit != nil {
+		return nil, fmt.Errorf("lightguardian: no results: %w", p.unfit)
+	}
 	now := p.open(epoch)
 	p.reach(epoch)
 	r := &run{epoch: epoch, reports: map[string]*reported{}, tasks: map[string]*task{}}
@@ -188,6 +191,10 @@ const (
 	mostForEntropy = 3.0
 )
 
+// moreColumns says what to do against too many flows for each column.
+const moreColumns = "compile the program of all switches with more columns (NS_LIGHTGUARDIAN_COLUMNS), and set " +
+	"sketch.columns to their number"
+
 // workers bounds the sketches that are measured at the same time.
 const workers = 4
 
@@ -230,11 +237,11 @@ func (r *run) sketches() {
 		switch {
 		case !t.counted:
 			r.inexact = append(r.inexact, fmt.Sprintf("%s: more flows than its sketch can count: their number, sizes and "+
-				"entropy are unknown, and their packets are too high; set sketch.columns higher", name))
+				"entropy are unknown, and their packets are too high; %s", name, moreColumns))
 		case t.flows > mostForSizes*columns:
 			r.inexact = append(r.inexact, fmt.Sprintf("%s: about %.0f flows share %.0f columns: the distribution of their "+
-				"sizes, with more than %v flows a column also the entropy, is unknown; set sketch.columns higher", name, t.flows,
-				columns, mostForEntropy))
+				"sizes, with more than %v flows a column also the entropy, is unknown; %s", name, t.flows, columns,
+				mostForEntropy, moreColumns))
 			t.crowded = true
 		}
 	}

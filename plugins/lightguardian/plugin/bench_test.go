@@ -17,7 +17,11 @@ import (
 func BenchmarkAnalyze(b *testing.B) {
 	const columns, flows = 1 << 16, 10_000
 	p := New()
-	h := sdktest.Start(b, p, sdktest.Options{Network: simNetwork(), Config: `{"sketch": {"columns": 65536}}`})
+	n := simNetwork()
+	for i := range n.Devices {
+		n.Devices[i].Unread = nil
+	}
+	h := sdktest.Start(b, p, sdktest.Options{Network: n, Config: `{"sketch": {"columns": 65536}}`})
 	settings := settingsOf(b, h)
 	random := rand.New(rand.NewPCG(1, 2))
 	var reports []*wire.Report

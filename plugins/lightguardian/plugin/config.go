@@ -23,7 +23,8 @@ var configSchema string
 // Configuration is the configuration of LightGuardian; every key has a default. Another shape of
 // the sketch, or other device ids, drop the columns received so far.
 type Configuration struct {
-	// Sketch is the shape of the switches' sketch, as compiled into their program.
+	// Sketch is the shape of the switches' sketch, as compiled into their program. Another shape is
+	// refused.
 	Sketch Sketch `yaml:"sketch"`
 	// IntervalEpochs is the number of epochs of an interval: switches send the sketch of an interval
 	// in the packets of the next one.
@@ -34,7 +35,7 @@ type Configuration struct {
 	// Copies is how many sketchlets a switch inserts for each of its columns in an interval: λc of
 	// each switch rises above probability where fewer would be inserted. 0: λc is probability.
 	Copies float64 `yaml:"copies" default:"2" range:"0..100"`
-	// Chances is k of the k+chance selection.
+	// Chances is k of the k+chance selection, at most as compiled into the switches' program.
 	Chances int `yaml:"chances" default:"4" range:"0..4"`
 	// TimeUnit is the unit of times in sketches: 1us, or 2, 4, 8, … 65536 µs.
 	TimeUnit time.Duration `yaml:"time-unit" default:"1us" range:"1us..65.536ms"`

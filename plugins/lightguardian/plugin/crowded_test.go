@@ -32,7 +32,7 @@ func TestCrowded(t *testing.T) {
 			t.Errorf("%d flows: %d ranges, %v", tc.flows, sizes, row)
 		}
 		text := fmt.Sprint(rows(t, r, alertList))
-		if said := strings.Contains(text, "set sketch.columns higher"); said == tc.sizes {
+		if said := strings.Contains(text, "compile the program of all switches with more columns"); said == tc.sizes {
 			t.Errorf("%d flows: alerts %s", tc.flows, text)
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"net/netip"
 	"slices"
 	"sort"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -234,7 +235,8 @@ func (d *drawn) connect(links [][2]int) {
 			f.Groups = append(f.Groups, group)
 			f.Routes = append(f.Routes, sdk.Route{Prefix: netip.PrefixFrom(address(h), 32).String(), Group: h})
 		}
-		d.model.Devices = append(d.model.Devices, sdk.Device{Name: switchName(s), Program: "lightguardian", Forwarding: f})
+		d.model.Devices = append(d.model.Devices, sdk.Device{Name: switchName(s), Program: "lightguardian",
+			Unread: compiledFor(map[string]string{"columns": strconv.Itoa(d.columns)}), Forwarding: f})
 	}
 }
 

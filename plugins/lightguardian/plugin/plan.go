@@ -8,9 +8,11 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/netsketch/netsketch/plugins/sdk"
+	"github.com/netsketch/netsketch/settings"
 )
 
 // program is the beginning of the names of LightGuardian's programs.
@@ -34,6 +36,61 @@ func devices(model *sdk.Network) (names []string) {
 	}
 	slices.Sort(names)
 	return names
+}
+
+// annotation is the name of the annotation of the sketch in programs.
+const annotation = "netsketch_lightguardian"
+
+// differs returns the keys that contradict the programs of switches, and the switches whose program
+// does not say how it was compiled. Sketchlets of another shape would be read wrongly.
+func (c *Configuration) differs(model *sdk.Network) (unknown []string, _ error) {
+	var errs settings.KeyErrors
+	k := &c.Sketch
+	flag := map[bool]int{true: 1}
+	for i := range model.Devices {
+		d := &model.Devices[i]
+		if !sends(d) {
+			continue
+		}
+		at := slices.IndexFunc(d.Unread, func(o sdk.Object) bool { return o.Annotations[annotation] != nil })
+		if at < 0 {
+			unknown = append(unknown, d.Name)
+			continue
+		}
+		var has struct {
+			Rows    int `key:"rows"`
+			Columns int `key:"columns"`
+			Delays  int `key:"delays"`
+			Sizes   int `key:"sizes"`
+			Gaps    int `key:"gaps"`
+			Chances int `key:"chances"`
+		}
+		if err := d.Unread[at].Layout(annotation, &has); err != nil {
+			return nil, fmt.Errorf("program %s of switch %s: %w", d.Program, d.Name, err)
+		}
+		for _, x := range []struct {
+			key, macro   string
+			value        any
+			set, program int
+			expected     string
+		}{
+			{"sketch.rows", "ROWS", k.Rows, k.Rows, has.Rows, strconv.Itoa(has.Rows)},
+			{"sketch.columns", "COLUMNS", k.Columns, k.Columns, has.Columns, strconv.Itoa(has.Columns)},
+			{"sketch.delays", "DELAYS", k.Delays, len(k.Delays) + 1, has.Delays, fmt.Sprintf("%d delays", has.Delays-1)},
+			{"sketch.sizes", "SIZES", k.Sizes, flag[k.Sizes], has.Sizes, strconv.FormatBool(has.Sizes > 0)},
+			{"sketch.gaps", "GAPS", k.Gaps, flag[k.Gaps], has.Gaps, strconv.FormatBool(has.Gaps > 0)},
+			{"chances", "CHANCES", c.Chances, max(c.Chances, has.Chances), has.Chances,
+				fmt.Sprintf("at most %d", has.Chances)},
+		} {
+			said := slices.ContainsFunc(errs, func(e settings.KeyError) bool { return e.Key == x.key })
+			if x.set != x.program && !said {
+				errs.Add(x.key, "%v does not fit program %s of switch %s, compiled with NS_LIGHTGUARDIAN_%s=%d; expected %s, "+
+					"or all switches with a program compiled with %d", x.value, d.Program, d.Name, x.macro, x.program, x.expected,
+					x.set)
+			}
+		}
+	}
+	return unknown, errs.Err()
 }
 
 // assign returns the device ids of switches: the given ids, the earlier ids, and for other switches

@@ -30,6 +30,7 @@ const Version = "0.1.0"
 type Plugin struct {
 	mu     sync.Mutex // guards the fields below
 	setup  *setup     // nil before Configure
+	unfit  error      // why setup does not fit the programs of the newest network
 	ids    map[string]uint16
 	writes []sdk.DeviceWrite // entries that the switches have
 	plans  uint64            // newest Plan.ID
@@ -117,11 +118,22 @@ func (p *Plugin) Configure(_ context.Context, config sdk.Config, model sdk.Netwo
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	unknown, err := c.differs(&model)
+	if err != nil {
+		if p.setup != nil { // the earlier configuration stays in force, with new programs
+			_, p.unfit = p.setup.config.differs(&model)
+		}
+		return sdk.Settings{}, err
+	}
 	ids, err := assign(&c, &model, p.ids)
 	if err != nil {
 		return sdk.Settings{}, err
 	}
 	s := newSetup(&c, &model, ids, config.EpochLength)
+	for _, name := range unknown {
+		s.settings.Missing = append(s.settings.Missing, sdk.MissingObject{Device: name, Object: "register @" + annotation,
+			Consequence: "results are wrong if its program was compiled for another sketch than the key sketch says"})
+	}
 	hosts, err := s.hostSettings()
 	if err != nil {
 		return sdk.Settings{}, err
@@ -136,7 +148,7 @@ func (p *Plugin) Configure(_ context.Context, config sdk.Config, model sdk.Netwo
 	if p.setup == nil || !p.setup.sameSketches(s) {
 		p.intervals, p.newest = map[uint64]*interval{}, nil
 	}
-	p.setup, p.ids, p.writes = s, s.ids, writes
+	p.setup, p.ids, p.writes, p.unfit = s, s.ids, writes, nil
 	return s.settings, nil
 }
 

@@ -588,6 +588,86 @@ func TestConfiguration(t *testing.T) {
 	}
 }
 
+// TestPrograms: a sketch of another shape than that of the switches' programs is refused, with the
+// key, both values, the switch and what is expected. Of a switch whose program does not state the
+// shape, a warning says so; switches without a program are not compared.
+func TestPrograms(t *testing.T) {
+	refused := func(config string, n sdk.Network) error {
+		_, err := New().Configure(t.Context(), sdk.Config{JSON: []byte(config)}, n)
+		return err
+	}
+	const text = "does not fit program lightguardian of switch leaf2, compiled with NS_LIGHTGUARDIAN_%s; expected %s"
+	for key, c := range map[string]struct{ value, larger, smaller, compiled, expected string }{
+		"sketch.rows":    {`{"sketch": {"columns": 256, "rows": %s}}`, "4", "2", "ROWS=3", "3"},
+		"sketch.columns": {`{"sketch": {"columns": %s}}`, "512", "128", "COLUMNS=256", "256"},
+		"sketch.delays": {`{"sketch": {"columns": 256, "delays": %s}, "rules": {"slow": "100us"}}`,
+			`["1us", "50us", "100us", "200us"]`, `["50us", "100us"]`, "DELAYS=4", "3 delays"},
+		"sketch.sizes": {`{"sketch": {"columns": 256, "sizes": %s}}`, "false", "false", "SIZES=1", "true"},
+		"sketch.gaps":  {`{"sketch": {"columns": 256, "gaps": %s}}`, "false", "false", "GAPS=1", "true"},
+	} {
+		n := simNetwork()
+		for i := range n.Devices {
+			if n.Devices[i].Name != "leaf2" {
+				n.Devices[i].Program, n.Devices[i].Unread = "", nil
+			}
+		}
+		for _, value := range []string{c.larger, c.smaller} {
+			err := refused(fmt.Sprintf(c.value, value), n)
+			var keys settings.KeyErrors
+			said := fmt.Sprint(err)
+			if !errors.As(err, &keys) || len(keys) != 1 || keys[0].Key != key ||
+				!strings.Contains(said, fmt.Sprintf(text, c.compiled, c.expected)) {
+				t.Errorf("%s: %s: %v", key, value, err)
+			}
+		}
+	}
+	few := simNetwork()
+	few.Devices[1].Unread = compiledFor(map[string]string{"columns": "256", "chances": "2"})
+	if err := refused(simConfig(""), few); !strings.Contains(fmt.Sprint(err), "chances: 4 does not fit") ||
+		!strings.Contains(err.Error(), "expected at most 2") {
+		t.Errorf("four chances of a program with two: %v", err)
+	}
+	for _, config := range []string{simConfig(`, "chances": 2`), simConfig(`, "chances": 0`)} {
+		if err := refused(config, few); err != nil {
+			t.Error(err)
+		}
+	}
+	few.Devices[1].Unread = nil
+	s := sdktest.Start(t, New(), sdktest.Options{Config: simConfig(""), Network: few}).Settings()
+	if m := s.Missing; len(m) != 1 || m[0].Device != few.Devices[1].Name || m[0].Object != "register @"+annotation {
+		t.Errorf("a program without the annotation: %v", s.Missing)
+	}
+}
+
+// TestProgramChanges: with a new program of another shape, there are no results in place of wrong
+// ones, until configuration and programs fit. A refused configuration does not disturb those of the
+// earlier one.
+func TestProgramChanges(t *testing.T) {
+	p, n := New(), simNetwork()
+	configure := func(config string) error {
+		_, err := p.Configure(t.Context(), sdk.Config{JSON: []byte(config), EpochLength: time.Second}, n)
+		return err
+	}
+	results := func() error {
+		_, err := p.Analyze(t.Context(), &sdk.Epoch{Number: 7, Start: time.Unix(7, 0), End: time.Unix(8, 0)})
+		return err
+	}
+	if err := configure(simConfig("")); err != nil {
+		t.Fatal(err)
+	}
+	if configure(`{"sketch": {"columns": 512}}`) == nil || results() != nil {
+		t.Errorf("after a refused configuration: %v", results())
+	}
+	n.Devices[0].Unread = compiledFor(map[string]string{"columns": "512"})
+	if configure(simConfig("")) == nil || !strings.Contains(fmt.Sprint(results()), "COLUMNS=512") {
+		t.Errorf("results of another program: %v", results())
+	}
+	n.Devices[0].Unread = compiledFor(map[string]string{"columns": "256"})
+	if err := configure(simConfig("")); err != nil || results() != nil {
+		t.Errorf("the program is back: %v, %v", err, results())
+	}
+}
+
 // A new process keeps device ids, entries and alerts.
 func TestState(t *testing.T) {
 	h := start(t, "")

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -27,7 +28,20 @@ func simConfig(more string) string {
 }
 
 // simNetwork is the network of the tests. h4 has an IPv6 address.
-func simNetwork() sdk.Network { return sdktest.LeafSpine("lightguardian", simAddress) }
+func simNetwork() sdk.Network {
+	n := sdktest.LeafSpine("lightguardian", simAddress)
+	for i := range n.Devices {
+		n.Devices[i].Unread = compiledFor(map[string]string{"columns": strconv.Itoa(simColumns)})
+	}
+	return n
+}
+
+// compiledFor is the sketch of a program that was compiled with the default parameters and others.
+func compiledFor(parameters map[string]string) []sdk.Object {
+	values := map[string]string{"rows": "3", "columns": "4096", "sizes": "1", "delays": "4", "gaps": "1", "chances": "4"}
+	maps.Copy(values, parameters)
+	return []sdk.Object{{Name: "lightguardian_sketch", Annotations: sdk.Annotations{annotation: values}}}
+}
 
 func simAddress(h int) netip.Addr {
 	if h == 3 {

@@ -112,7 +112,9 @@ type Device struct {
 	// Ports, sorted by number.
 	Ports []*Port `protobuf:"bytes,5,rep,name=ports,proto3" json:"ports,omitempty"`
 	// How it forwards packets; absent if the collector does not install its routes.
-	Forwarding    *Forwarding `protobuf:"bytes,7,opt,name=forwarding,proto3" json:"forwarding,omitempty"`
+	Forwarding *Forwarding `protobuf:"bytes,7,opt,name=forwarding,proto3" json:"forwarding,omitempty"`
+	// Registers with annotations that are not read per epoch, sorted by name.
+	Unread        []*Object `protobuf:"bytes,8,rep,name=unread,proto3" json:"unread,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -185,6 +187,13 @@ func (x *Device) GetPorts() []*Port {
 func (x *Device) GetForwarding() *Forwarding {
 	if x != nil {
 		return x.Forwarding
+	}
+	return nil
+}
+
+func (x *Device) GetUnread() []*Object {
+	if x != nil {
+		return x.Unread
 	}
 	return nil
 }
@@ -741,7 +750,7 @@ const file_netsketch_plugin_v1_network_proto_rawDesc = "" +
 	"\aversion\x18\x01 \x01(\x04R\aversion\x125\n" +
 	"\adevices\x18\x02 \x03(\v2\x1b.netsketch.plugin.v1.DeviceR\adevices\x12/\n" +
 	"\x05hosts\x18\x03 \x03(\v2\x19.netsketch.plugin.v1.HostR\x05hosts\x12/\n" +
-	"\x05links\x18\x04 \x03(\v2\x19.netsketch.plugin.v1.LinkR\x05links\"\xf9\x01\n" +
+	"\x05links\x18\x04 \x03(\v2\x19.netsketch.plugin.v1.LinkR\x05links\"\xae\x02\n" +
 	"\x06Device\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04role\x18\x02 \x01(\tR\x04role\x12\x18\n" +
@@ -750,7 +759,8 @@ const file_netsketch_plugin_v1_network_proto_rawDesc = "" +
 	"\x05ports\x18\x05 \x03(\v2\x19.netsketch.plugin.v1.PortR\x05ports\x12?\n" +
 	"\n" +
 	"forwarding\x18\a \x01(\v2\x1f.netsketch.plugin.v1.ForwardingR\n" +
-	"forwardingJ\x04\b\x06\x10\a\"\x8c\x01\n" +
+	"forwarding\x123\n" +
+	"\x06unread\x18\b \x03(\v2\x1b.netsketch.plugin.v1.ObjectR\x06unreadJ\x04\b\x06\x10\a\"\x8c\x01\n" +
 	"\n" +
 	"Forwarding\x12\x12\n" +
 	"\x04seed\x18\x01 \x01(\rR\x04seed\x126\n" +
@@ -828,18 +838,19 @@ var file_netsketch_plugin_v1_network_proto_depIdxs = []int32{
 	6,  // 3: netsketch.plugin.v1.Device.objects:type_name -> netsketch.plugin.v1.Object
 	5,  // 4: netsketch.plugin.v1.Device.ports:type_name -> netsketch.plugin.v1.Port
 	2,  // 5: netsketch.plugin.v1.Device.forwarding:type_name -> netsketch.plugin.v1.Forwarding
-	3,  // 6: netsketch.plugin.v1.Forwarding.groups:type_name -> netsketch.plugin.v1.PortGroup
-	4,  // 7: netsketch.plugin.v1.Forwarding.routes:type_name -> netsketch.plugin.v1.Route
-	11, // 8: netsketch.plugin.v1.Object.annotations:type_name -> netsketch.plugin.v1.Object.AnnotationsEntry
-	12, // 9: netsketch.plugin.v1.Annotation.values:type_name -> netsketch.plugin.v1.Annotation.ValuesEntry
-	9,  // 10: netsketch.plugin.v1.Link.a:type_name -> netsketch.plugin.v1.Endpoint
-	9,  // 11: netsketch.plugin.v1.Link.b:type_name -> netsketch.plugin.v1.Endpoint
-	7,  // 12: netsketch.plugin.v1.Object.AnnotationsEntry.value:type_name -> netsketch.plugin.v1.Annotation
-	13, // [13:13] is the sub-list for method output_type
-	13, // [13:13] is the sub-list for method input_type
-	13, // [13:13] is the sub-list for extension type_name
-	13, // [13:13] is the sub-list for extension extendee
-	0,  // [0:13] is the sub-list for field type_name
+	6,  // 6: netsketch.plugin.v1.Device.unread:type_name -> netsketch.plugin.v1.Object
+	3,  // 7: netsketch.plugin.v1.Forwarding.groups:type_name -> netsketch.plugin.v1.PortGroup
+	4,  // 8: netsketch.plugin.v1.Forwarding.routes:type_name -> netsketch.plugin.v1.Route
+	11, // 9: netsketch.plugin.v1.Object.annotations:type_name -> netsketch.plugin.v1.Object.AnnotationsEntry
+	12, // 10: netsketch.plugin.v1.Annotation.values:type_name -> netsketch.plugin.v1.Annotation.ValuesEntry
+	9,  // 11: netsketch.plugin.v1.Link.a:type_name -> netsketch.plugin.v1.Endpoint
+	9,  // 12: netsketch.plugin.v1.Link.b:type_name -> netsketch.plugin.v1.Endpoint
+	7,  // 13: netsketch.plugin.v1.Object.AnnotationsEntry.value:type_name -> netsketch.plugin.v1.Annotation
+	14, // [14:14] is the sub-list for method output_type
+	14, // [14:14] is the sub-list for method input_type
+	14, // [14:14] is the sub-list for extension type_name
+	14, // [14:14] is the sub-list for extension extendee
+	0,  // [0:14] is the sub-list for field type_name
 }
 
 func init() { file_netsketch_plugin_v1_network_proto_init() }
