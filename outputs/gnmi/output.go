@@ -10,12 +10,8 @@ package gnmi
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
-	"net"
 	"strings"
-	"sync"
-	"syscall"
 	"time"
 
 	gpb "github.com/openconfig/gnmi/proto/gnmi"
@@ -71,12 +67,10 @@ type Output struct {
 	stopping context.Context // ends when the stop begins
 	endOther context.CancelFunc
 
-	mu     sync.Mutex
-	lis    *access.Listener
-	rpc    *grpc.Server
-	gnmi   *server.Server
-	status outputs.Status
-	err    string
+	serving access.Serving
+	lis     *access.Listener
+	rpc     *grpc.Server
+	gnmi    *server.Server
 }
 
 var _ outputs.Output = (*Output)(nil)
@@ -90,16 +84,14 @@ func New(name string, c Config, deps Dependencies) (*Output, error) {
 	o := &Output{
 		name: name, config: c, deps: deps, logger: deps.Logger.With("output", name),
 		users: access.UsersOf(c.Username, c.Password, c.Users),
-		creds: insecure.NewCredentials(), health: health.NewServer(), status: outputs.Down,
+		creds: insecure.NewCredentials(), health: health.NewServer(), serving: access.Serving{Name: "gNMI"},
 	}
 	o.stopping, o.endOther = context.WithCancel(context.Background())
-	if !c.TLS.Plaintext {
-		files := certs.Files{Cert: c.TLS.CertFile, Key: c.TLS.KeyFile, CA: c.TLS.ClientCAFile}
-		t, err := deps.Certificates.Server(files)
-		if err != nil {
-			return nil, err
-		}
-		deps.Certificates.Declare("output "+name, certs.Use{Name: "server of output " + name, Server: true, Files: files})
+	t, err := c.TLS.Load(deps.Certificates, name)
+	if err != nil {
+		return nil, err
+	}
+	if t != nil {
 		o.creds = credentials.NewTLS(t)
 	}
 	return o, nil
@@ -124,19 +116,12 @@ func (o *Output) Start(s *store.Store) error {
 	if err != nil {
 		return err
 	}
-	lis, err := net.Listen("tcp", o.config.Address)
-	if errors.Is(err, syscall.EADDRINUSE) {
-		return fmt.Errorf("gNMI address %s is in use by another program; stop it, or set another address: %w",
-			o.config.Address, err)
-	}
-	if err != nil {
-		return fmt.Errorf("cannot listen on gNMI address %s: %w", o.config.Address, err)
-	}
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.gnmi = gnmi
 	limits := access.Limits{Total: o.config.MaxConnections, PerClient: o.config.MaxConnectionsPerClient}
-	o.lis = access.NewListener(lis, limits, gnmi.Refused)
+	lis, err := o.serving.Listen(o.config.Address, limits, gnmi)
+	if err != nil {
+		return err
+	}
+	o.gnmi, o.lis = gnmi, lis
 	o.users.WarnUnknownPaths(o.deps.Schema(), o.logger)
 	o.rpc = grpc.NewServer(
 		grpc.Creds(o.creds),
@@ -153,20 +138,12 @@ func (o *Output) Start(s *store.Store) error {
 	healthpb.RegisterHealthServer(o.rpc, o.health)
 	o.health.SetServingStatus(gpb.GNMI_ServiceDesc.ServiceName, healthpb.HealthCheckResponse_SERVING)
 	reflection.Register(o.rpc)
-	o.status = outputs.Up
 	return nil
 }
 
 // Address returns the address of the started server, with the actual port if the setting is port
 // 0; empty before Start.
-func (o *Output) Address() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.lis == nil {
-		return ""
-	}
-	return o.lis.Addr().String()
-}
+func (o *Output) Address() string { return o.serving.Address() }
 
 // Plaintext reports whether clients connect without TLS.
 func (o *Output) Plaintext() bool { return o.config.TLS.Plaintext }
@@ -188,14 +165,7 @@ func (o *Output) Run(ctx context.Context) error {
 			err = nil // stopped before Serve began
 		}
 	}
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.status = outputs.Stopped
-	if err != nil {
-		o.err = err.Error()
-		return fmt.Errorf("gNMI on %s: %w", o.lis.Addr(), err)
-	}
-	return nil
+	return o.serving.End(err)
 }
 
 // stop ends the streams. After StopTimeout, it closes the connections of clients that do not read.
@@ -220,16 +190,7 @@ func (o *Output) stop() {
 }
 
 // State returns the output's state.
-func (o *Output) State() outputs.State {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	st := outputs.State{Status: o.status, LastError: o.err, Serves: true}
-	if o.gnmi != nil {
-		st.Sent = o.gnmi.Stats().Updates
-		st.Clients = access.Clients(o.lis.Count(), o.gnmi.Stats())
-	}
-	return st
-}
+func (o *Output) State() outputs.State { return o.serving.State() }
 
 // boundUnary ends a Get, Set or Capabilities that takes longer than unaryTimeout, for example
 // because its request never arrives.
@@ -244,14 +205,7 @@ func boundUnary(ctx context.Context, call *tap.Info) (context.Context, error) {
 }
 
 // Stats returns the server's counts.
-func (o *Output) Stats() server.Stats {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.gnmi == nil {
-		return server.Stats{}
-	}
-	return o.gnmi.Stats()
-}
+func (o *Output) Stats() server.Stats { return o.serving.Stats() }
 
 // unary authorizes the unary calls of all services.
 func (o *Output) unary(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {

@@ -14,12 +14,9 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
-	"sync"
-	"syscall"
 	"time"
 
 	"github.com/netsketch/netsketch/internal/certs"
@@ -75,12 +72,10 @@ type Output struct {
 	users  access.Users
 	tls    *tls.Config // nil without TLS
 
-	mu     sync.Mutex
-	lis    *access.Listener
-	http   *http.Server
-	gnmi   *server.Server
-	status outputs.Status
-	err    string
+	serving access.Serving
+	lis     *access.Listener
+	http    *http.Server
+	gnmi    *server.Server
 }
 
 var _ outputs.Output = (*Output)(nil)
@@ -93,15 +88,13 @@ func New(name string, c Config, deps Dependencies) (*Output, error) {
 	}
 	o := &Output{
 		name: name, config: c, deps: deps, logger: deps.Logger.With("output", name),
-		users: access.UsersOf(c.Username, c.Password, c.Users), status: outputs.Down,
+		users: access.UsersOf(c.Username, c.Password, c.Users), serving: access.Serving{Name: "console"},
 	}
-	if !c.TLS.Plaintext {
-		files := certs.Files{Cert: c.TLS.CertFile, Key: c.TLS.KeyFile, CA: c.TLS.ClientCAFile}
-		t, err := deps.Certificates.Server(files)
-		if err != nil {
-			return nil, err
-		}
-		deps.Certificates.Declare("output "+name, certs.Use{Name: "server of output " + name, Server: true, Files: files})
+	t, err := c.TLS.Load(deps.Certificates, name)
+	if err != nil {
+		return nil, err
+	}
+	if t != nil {
 		o.tls = withHTTP(t)
 	}
 	return o, nil
@@ -143,19 +136,12 @@ func (o *Output) Start(s *store.Store) error {
 	if err != nil {
 		return err
 	}
-	lis, err := net.Listen("tcp", o.config.Address)
-	if errors.Is(err, syscall.EADDRINUSE) {
-		return fmt.Errorf("console address %s is in use by another program; stop it, or set another address: %w",
-			o.config.Address, err)
-	}
-	if err != nil {
-		return fmt.Errorf("cannot listen on console address %s: %w", o.config.Address, err)
-	}
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.gnmi = gnmi
 	limits := access.Limits{Total: o.config.MaxConnections, PerClient: o.config.MaxConnectionsPerClient}
-	o.lis = access.NewListener(lis, limits, gnmi.Refused)
+	lis, err := o.serving.Listen(o.config.Address, limits, gnmi)
+	if err != nil {
+		return err
+	}
+	o.gnmi, o.lis = gnmi, lis
 	o.users.WarnUnknownPaths(o.deps.Schema(), o.logger)
 	a := &api{output: o, gnmi: gnmi, target: s.DefaultTarget()}
 	o.http = &http.Server{
@@ -163,19 +149,11 @@ func (o *Output) Start(s *store.Store) error {
 		ReadTimeout: headerTimeout, IdleTimeout: idleConnection, MaxHeaderBytes: maxHeader,
 		ErrorLog: slog.NewLogLogger(o.logger.Handler(), slog.LevelDebug),
 	}
-	o.status = outputs.Up
 	return nil
 }
 
 // Address returns the address of the started server, with the actual port for port 0; empty before.
-func (o *Output) Address() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.lis == nil {
-		return ""
-	}
-	return o.lis.Addr().String()
-}
+func (o *Output) Address() string { return o.serving.Address() }
 
 // URL returns where a browser on this machine finds the started console; empty before.
 func (o *Output) URL() string {
@@ -214,14 +192,7 @@ func (o *Output) Run(ctx context.Context) error {
 	if errors.Is(err, http.ErrServerClosed) {
 		err = nil
 	}
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.status = outputs.Stopped
-	if err != nil {
-		o.err = err.Error()
-		return fmt.Errorf("console on %s: %w", o.lis.Addr(), err)
-	}
-	return nil
+	return o.serving.End(err)
 }
 
 // stop ends streams in order. After StopTimeout it closes the connections of browsers that do not
@@ -237,16 +208,7 @@ func (o *Output) stop() {
 }
 
 // State returns the output's state.
-func (o *Output) State() outputs.State {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	st := outputs.State{Status: o.status, LastError: o.err, Serves: true}
-	if o.gnmi != nil {
-		st.Sent = o.gnmi.Stats().Updates
-		st.Clients = access.Clients(o.lis.Count(), o.gnmi.Stats())
-	}
-	return st
-}
+func (o *Output) State() outputs.State { return o.serving.State() }
 
 // identify returns the user of a request.
 func (o *Output) identify(r *http.Request) (server.User, bool) {
