@@ -15,13 +15,14 @@ import (
 	"github.com/netsketch/netsketch/yang/table"
 )
 
-// hostSchema is the schema that Load returns for HostModules, as a compiledSchema.
+// hostSchema is the schema that Load returns for module netsketch-host, as a compiledSchema.
 //
 //go:embed host.json
 var hostSchema []byte
 
-// HostSchema returns the schema of HostModules. It is compiled already, because netsketch-agent
-// would be 3.4 MB larger with goyang, for which the linker keeps methods that nothing calls.
+// HostSchema returns the schema of the module that a host agent serves. It is compiled already,
+// because netsketch-agent would be 3.4 MB larger with goyang, for which the linker keeps methods
+// that nothing calls.
 var HostSchema = sync.OnceValues(func() (*Schema, error) { return decodeSchema(hostSchema) })
 
 // compiledSchema is a schema in a file.

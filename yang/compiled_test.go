@@ -16,7 +16,7 @@ var update = flag.Bool("update", false, "write host.json")
 
 // TestHostSchema: the compiled schema of host agents is the schema of the modules.
 func TestHostSchema(t *testing.T) {
-	want, err := Load(HostModules()...)
+	want, err := Load(mustBundled("netsketch-host")...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,7 +45,7 @@ func TestHostSchema(t *testing.T) {
 
 // TestCompiledSchemas: a schema with all kinds of types is the same when it is encoded and decoded.
 func TestCompiledSchemas(t *testing.T) {
-	want, err := Load(slices.Concat(CollectorModules(), HostModules(), SwitchModules())...)
+	want, err := Load(slices.Concat(CollectorModules(), mustBundled("netsketch-host"), SwitchModules())...)
 	if err != nil {
 		t.Fatal(err)
 	}

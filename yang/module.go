@@ -87,9 +87,6 @@ func Bundled(names ...string) ([]Module, error) {
 // network.
 func CollectorModules() []Module { return mustBundled("netsketch-collector", "netsketch-topology") }
 
-// HostModules returns the modules that a host agent serves.
-func HostModules() []Module { return mustBundled("netsketch-host") }
-
 // SwitchModules returns the modules that the soft switch serves, and that the collector
 // republishes from any switch: interfaces, Ethernet, P4Runtime port numbers, LLDP, components and
 // system.

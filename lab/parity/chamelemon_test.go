@@ -195,7 +195,7 @@ func newEncoder(t *testing.T, f, buckets int) *encoder {
 
 func newEdge(t *testing.T, up4, up6, down4, down6 int) *edge {
 	t.Helper()
-	s, err := tower.New[family.P4](tower.Config{Rows: tower.ChameleMon()})
+	s, err := tower.New[family.P4](tower.Config{Rows: []tower.Row{{Bits: 8, Width: 32768}, {Bits: 16, Width: 16384}}})
 	if err != nil {
 		t.Fatal(err)
 	}

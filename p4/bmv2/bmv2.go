@@ -181,16 +181,3 @@ func (s *Switch) Close() {
 }
 
 func (s *Switch) removeDir() { _ = os.RemoveAll(s.dir) }
-
-// Version returns the version that the installed program reports.
-func Version(ctx context.Context) (string, error) {
-	path, err := exec.LookPath(Program)
-	if err != nil {
-		return "", ErrNotInstalled
-	}
-	out, err := exec.CommandContext(ctx, path, "--version").CombinedOutput()
-	if err != nil {
-		return "", fmt.Errorf("%s --version: %w", Program, err)
-	}
-	return strings.TrimSpace(string(out)), nil
-}

@@ -13,6 +13,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/netsketch/netsketch/internal/test/switchtest"
 	"github.com/netsketch/netsketch/p4/bmv2"
 )
 
@@ -23,7 +24,7 @@ func TestNotInstalled(t *testing.T) {
 	if _, err := bmv2.Start(t.Context(), bmv2.Config{}); !errors.Is(err, bmv2.ErrNotInstalled) {
 		t.Errorf("start: %v", err)
 	}
-	if _, err := bmv2.Version(t.Context()); !errors.Is(err, bmv2.ErrNotInstalled) {
+	if _, err := switchtest.BMv2Version(t.Context()); !errors.Is(err, bmv2.ErrNotInstalled) {
 		t.Errorf("version: %v", err)
 	}
 }
@@ -66,7 +67,7 @@ func TestStartEndsASilentProgram(t *testing.T) {
 }
 
 func TestStart(t *testing.T) {
-	version, err := bmv2.Version(t.Context())
+	version, err := switchtest.BMv2Version(t.Context())
 	if errors.Is(err, bmv2.ErrNotInstalled) {
 		t.Skipf("%v: nothing to start", err)
 	}

@@ -27,9 +27,6 @@ type Config struct {
 	Conservative bool
 }
 
-// ChameleMon returns the rows of the flow classifier on the ChameleMon paper's switches (§5.2).
-func ChameleMon() []Row { return []Row{{8, 32768}, {16, 16384}} }
-
 const wordBits = 64
 
 // maxOddWidth bounds rows whose counter width does not divide a word, so that a multiplication can

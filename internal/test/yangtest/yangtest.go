@@ -32,7 +32,11 @@ import (
 // and of host agents, and the plugins' modules, which are read from the source tree. It panics when
 // they cannot be read.
 func Modules() []yang.Module {
-	modules := slices.Concat(yang.CollectorModules(), yang.SwitchModules(), yang.HostModules())
+	host, err := yang.Bundled("netsketch-host")
+	if err != nil {
+		panic(err)
+	}
+	modules := slices.Concat(yang.CollectorModules(), yang.SwitchModules(), host)
 	root, err := testkit.Root()
 	if err != nil {
 		panic(err)

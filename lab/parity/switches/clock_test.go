@@ -10,6 +10,7 @@ import (
 
 	p4v1 "github.com/p4lang/p4runtime/go/p4/v1"
 
+	"github.com/netsketch/netsketch/internal/test/switchtest"
 	"github.com/netsketch/netsketch/p4/bmv2"
 	"github.com/netsketch/netsketch/p4/softswitch"
 )
@@ -19,7 +20,7 @@ import (
 // set to, with tolerance for delays of a busy machine.
 func TestParityOnTheClock(t *testing.T) {
 	targets := map[string]func(*testing.T) *target{"soft switch": startSoft}
-	if _, err := bmv2.Version(t.Context()); err == nil {
+	if _, err := switchtest.BMv2Version(t.Context()); err == nil {
 		targets["BMv2"] = startBMv2
 	} else if !errors.Is(err, bmv2.ErrNotInstalled) {
 		t.Fatal(err)

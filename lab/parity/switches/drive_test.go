@@ -21,6 +21,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/netsketch/netsketch/internal/test/p4tap"
+	"github.com/netsketch/netsketch/internal/test/switchtest"
 	"github.com/netsketch/netsketch/p4/p4rt"
 	"github.com/netsketch/netsketch/p4/p4rt/p4values"
 	"github.com/netsketch/netsketch/p4/softswitch/dataplane"
@@ -209,7 +210,7 @@ func (d *driver) open() (closeAll func()) {
 	}
 	ctx, cancel := context.WithCancel(d.ctx)
 	stuck := time.AfterFunc(patience, cancel)
-	if d.data, err = dataplane.OpenWhenReady(ctx, conn, deviceID, 1, barrier()); err != nil {
+	if d.data, err = switchtest.OpenDataPlane(ctx, conn, deviceID, 1, barrier()); err != nil {
 		d.t.Fatal(err)
 	}
 	stuck.Stop()

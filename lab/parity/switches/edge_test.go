@@ -21,6 +21,7 @@ import (
 	"github.com/netsketch/netsketch/hostagent/sketchint"
 	"github.com/netsketch/netsketch/hostagent/sketchint/wire"
 	"github.com/netsketch/netsketch/internal/test/inbandtest"
+	"github.com/netsketch/netsketch/internal/test/switchtest"
 	"github.com/netsketch/netsketch/p4/bmv2"
 	"github.com/netsketch/netsketch/p4/compiled"
 	"github.com/netsketch/netsketch/p4/p4rt"
@@ -31,7 +32,7 @@ import (
 // own latency into neither INT nor a tower twice, so the reports have it.
 func TestEdgeTowers(t *testing.T) {
 	targets := map[string]func(*testing.T) *target{"soft switch": startSoft}
-	if _, err := bmv2.Version(t.Context()); err == nil {
+	if _, err := switchtest.BMv2Version(t.Context()); err == nil {
 		targets["BMv2"] = startBMv2
 	} else if !errors.Is(err, bmv2.ErrNotInstalled) {
 		t.Fatal(err)

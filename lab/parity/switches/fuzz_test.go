@@ -24,6 +24,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
+	"github.com/netsketch/netsketch/internal/test/switchtest"
 	"github.com/netsketch/netsketch/p4/bmv2"
 	"github.com/netsketch/netsketch/p4/softswitch"
 	"github.com/netsketch/netsketch/p4/softswitch/dataplane"
@@ -34,7 +35,7 @@ import (
 // switch's test programs without. "make fuzz-bmv2" sends more packets, and runs the compiled
 // programs of another directory as well.
 func TestFuzzBMv2(t *testing.T) {
-	if _, err := bmv2.Version(t.Context()); err != nil {
+	if _, err := switchtest.BMv2Version(t.Context()); err != nil {
 		t.Skipf("nothing to compare the soft switch with: %v", err)
 	}
 	n, seed := setting(t, "NETSKETCH_FUZZ_PACKETS", 200), setting(t, "NETSKETCH_FUZZ_SEED", 1)

@@ -18,9 +18,9 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/netsketch/netsketch/internal/test/switchtest"
 	"github.com/netsketch/netsketch/lab/evidence"
 	"github.com/netsketch/netsketch/lab/traffic"
-	"github.com/netsketch/netsketch/p4/bmv2"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -85,7 +85,7 @@ func generated(t *testing.T) (out []arrival) {
 
 // TestParity runs all programs on the soft switch, and on BMv2 where that is installed.
 func TestParity(t *testing.T) {
-	version, err := bmv2.Version(t.Context())
+	version, err := switchtest.BMv2Version(t.Context())
 	withBMv2 := err == nil
 	if !withBMv2 {
 		t.Logf("%v: the soft switch alone runs, against what BMv2 gave when it was recorded", err)

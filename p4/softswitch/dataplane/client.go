@@ -8,11 +8,8 @@ import (
 	"fmt"
 	"io"
 	"sync"
-	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
 	"github.com/netsketch/netsketch/p4/softswitch/dataplane/bmpb"
 )
@@ -53,36 +50,6 @@ func Open(ctx context.Context, conn grpc.ClientConnInterface, device uint64) (*C
 	}
 	go c.receive(ctx)
 	return c, nil
-}
-
-// OpenWhenReady is Open for a switch whose pipeline has just been pushed: BMv2 refuses streams for
-// a moment longer. It injects a probe frame, which the switch must forward, by one port until the
-// frame comes out.
-func OpenWhenReady(ctx context.Context, conn grpc.ClientConnInterface, device uint64, port uint32,
-	frame []byte,
-) (*Client, error) {
-	for {
-		c, err := Open(ctx, conn, device)
-		if err != nil {
-			return nil, err
-		}
-		err = c.Inject(port, frame, 0)
-		if err == nil {
-			if _, ok := <-c.Packets(); ok {
-				return c, nil
-			}
-			err = c.Err()
-		}
-		c.Close()
-		if status.Code(err) != codes.Unavailable || ctx.Err() != nil {
-			return nil, err
-		}
-		select {
-		case <-time.After(10 * time.Millisecond):
-		case <-ctx.Done():
-			return nil, err
-		}
-	}
 }
 
 func (c *Client) receive(ctx context.Context) {

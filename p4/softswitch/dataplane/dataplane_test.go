@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/netsketch/netsketch/internal/test/p4tap"
+	"github.com/netsketch/netsketch/internal/test/switchtest"
 	"github.com/netsketch/netsketch/p4/bmv2"
 	"github.com/netsketch/netsketch/p4/compiled"
 	"github.com/netsketch/netsketch/p4/p4rt"
@@ -200,7 +201,7 @@ func conform(t *testing.T, p4runtime, data string) {
 	_, controller := program(t, p4runtime)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
 	defer cancel()
-	c, err := dataplane.OpenWhenReady(ctx, connect(t, data), device, 1, frame(1, 50))
+	c, err := switchtest.OpenDataPlane(ctx, connect(t, data), device, 1, frame(1, 50))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -29,7 +29,7 @@ func TestCandidates(t *testing.T) {
 			[]uint32{2, 50, 254, 255, 400, 3000}},
 	} {
 		r := rand.New(rand.NewPCG(61, 1))
-		s, err := tower.New[hashes](tower.Config{Rows: tower.ChameleMon()})
+		s, err := tower.New[hashes](tower.Config{Rows: []tower.Row{{Bits: 8, Width: 32768}, {Bits: 16, Width: 16384}}})
 		if err != nil {
 			t.Fatal(err)
 		}
