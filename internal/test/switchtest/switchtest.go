@@ -44,8 +44,8 @@ func New(tb testing.TB, name, program string) *softswitch.Switch {
 }
 
 // OpenDataPlane opens the packet stream of a switch whose pipeline has just been pushed, because
-// BMv2 refuses streams for a moment longer. It injects a probe frame, which the switch must forward,
-// by one port until the frame comes out.
+// BMv2 refuses streams for a moment longer. It injects a probe frame, which the switch must
+// forward, by one port until the frame comes out.
 func OpenDataPlane(ctx context.Context, conn grpc.ClientConnInterface, device uint64, port uint32,
 	frame []byte,
 ) (*dataplane.Client, error) {
