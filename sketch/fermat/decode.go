@@ -230,9 +230,7 @@ func (d *decoder[F, E]) join() bool {
 		word := d.buf[at/8:]
 		// The fragments of the largest identifier end within the buffer.
 		binary.LittleEndian.PutUint64(word, binary.LittleEndian.Uint64(word)|v<<(at%8))
-		if at%8+bits > 64 {
-			word[8] |= byte(v >> (64 - at%8))
-		}
+		word[8] |= byte(v >> (64 - at%8))
 	}
 	rest := d.buf[d.s.cfg.KeyBytes:]
 	fp := uint64(1)<<d.s.cfg.Fingerprint - 1

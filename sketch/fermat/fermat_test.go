@@ -3,6 +3,7 @@
 package fermat
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -225,6 +226,16 @@ func longBatches[F family.Hash, E Field](t *testing.T, c Config) {
 			}
 		}
 	}
+}
+
+// TestHugeBatch: a key that occurs more often in a batch than a number in a word of 24 bits allows.
+func TestHugeBatch(t *testing.T) {
+	s := build[family.Fast, Mersenne61](t, Config{Width: 10, KeyBytes: 4})
+	key := []byte{10, 0, 0, 1}
+	if err := s.InsertBatch(bytes.Repeat(key, numberBits+3), 4); err != nil {
+		t.Fatal(err)
+	}
+	same(t, s, map[string]int64{string(key): numberBits + 3})
 }
 
 // TestP4Buckets computes a bucket as a P4 program does: modular addition of the 32-bit words, with

@@ -164,26 +164,32 @@ func TestDecodeWithKeysIsCorrect(t *testing.T) {
 }
 
 // TestPairNeedsTheBucket: a known key is no part of a bucket in which it does not belong, even if
-// the rest of the bucket is a flow.
+// the rest of the bucket is a flow; and the rest is no flow if its other buckets are empty.
 func TestPairNeedsTheBucket(t *testing.T) {
-	s := build[family.Fast, Prime32](t, Config{Width: 50, KeyBytes: 13})
-	r := rand.New(rand.NewPCG(1, 2))
-	flow, known := randomKey(r, 13), randomKey(r, 13)
-	at := columnsOf(s, flow)
-	for columnsOf(s, known)[0] == at[0] {
-		known = randomKey(r, 13)
-	}
-	for _, key := range [][]byte{flow, known} {
-		if err := s.Add(key, 1); err != nil {
-			t.Fatal(err)
+	for _, belongs := range []bool{false, true} {
+		s := build[family.Fast, Prime32](t, Config{Width: 50, KeyBytes: 13})
+		r := rand.New(rand.NewPCG(1, 2))
+		flow, known := randomKey(r, 13), randomKey(r, 13)
+		at := columnsOf(s, flow)
+		for (columnsOf(s, known)[0] == at[0]) != belongs {
+			known = randomKey(r, 13)
 		}
-	}
-	d := newDecoder(s)
-	d.load(string(known))
-	d.s.put(d.s.at(0, at[0]), d.id, 1)
-	tries := 10
-	if pair, ok := d.pair(int(at[0]), [][]byte{known}, &tries); ok {
-		t.Errorf("%+v", pair)
+		for _, key := range [][]byte{flow, known} {
+			if err := s.Add(key, 1); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if belongs {
+			clear(s.at(1, at[1]))
+		}
+		d := newDecoder(s)
+		if d.load(string(known)); !belongs {
+			d.s.put(d.s.at(0, at[0]), d.id, 1)
+		}
+		tries := 10
+		if pair, ok := d.pair(int(at[0]), [][]byte{known}, &tries); ok {
+			t.Errorf("%+v", pair)
+		}
 	}
 }
 

@@ -51,6 +51,42 @@ func TestConfigMessages(t *testing.T) {
 	}
 }
 
+// TestLargestRows: rows of the largest sizes are valid, and larger ones are not. The counters of the
+// widest rows are found by a multiplication instead of a division.
+func TestLargestRows(t *testing.T) {
+	const words = sketch.MaxMemory / 8
+	half := Row{Bits: 32, Width: words} // 32 bits are half of a word
+	for _, c := range []struct {
+		rows []Row
+		ok   bool
+	}{
+		{[]Row{{3, maxOddWidth}}, true}, {[]Row{{3, maxOddWidth + 1}}, false}, {[]Row{half, half}, true},
+		{[]Row{{2, 1}, half, half}, false}, {[]Row{half, {32, words + 1}}, false},
+	} {
+		config := Config{Rows: c.rows}
+		if _, err := config.rows(); (err == nil) != c.ok {
+			t.Errorf("%v: %v", c.rows, err)
+		}
+	}
+	for bits := 2; bits <= 32; bits++ {
+		width := uint32(maxOddWidth)
+		if wordBits%bits == 0 {
+			width = 1 << 31
+		}
+		perWord := uint32(wordBits / bits)
+		rows, _ := plan([]Row{{bits, int(width)}})
+		for _, col := range []uint32{0, perWord - 1, perWord, width/2 - 1, width / 2, width/perWord*perWord - 1, width - 1} {
+			if word, shift := rows[0].locate(col); word != col/perWord || shift != col%perWord*uint32(bits) {
+				t.Errorf("%d bits, counter %d: word %d, shift %d", bits, col, word, shift)
+			}
+		}
+	}
+	if _, err := NewLatency[family.Fast](Config{Rows: []Row{{16, words}, {32, words / 2}}}); !errors.Is(err,
+		sketch.ErrConfig) {
+		t.Errorf("more buckets than memory: %v", err)
+	}
+}
+
 // TestHeaders: a serialized tower of an impossible shape is refused.
 func TestHeaders(t *testing.T) {
 	for _, c := range []struct {

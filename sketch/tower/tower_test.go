@@ -83,6 +83,7 @@ func againstModel[F family.Hash](t *testing.T) {
 	for _, c := range []Config{
 		{Memory: 4000}, {Memory: 4000, Bits: []int{3, 5, 7, 11, 31}}, {Rows: []Row{{8, 32768}, {16, 16384}}},
 		{Rows: []Row{{2, 301}, {9, 77}, {32, 13}}}, {Rows: []Row{{4, 1}, {4, 17}}}, {Rows: []Row{{13, 100}}},
+		{Rows: []Row{{3, 42}, {7, 27}}},
 	} {
 		for _, cu := range []bool{false, true} {
 			c.Conservative = cu
@@ -166,6 +167,26 @@ func TestOverflow(t *testing.T) {
 			s.Add(key, math.MaxUint32)
 			if w := s.words[0]; w != uint64(limit) {
 				t.Errorf("%d bits: the word is %#x, so a neighbor was written", bits, w)
+			}
+		}
+	}
+}
+
+// TestOverflowOfAllRows: a key whose counters have all overflowed changes no word any more.
+func TestOverflowOfAllRows(t *testing.T) {
+	for _, bits := range [][]int{nil, {8, 32}, {7, 31}} {
+		for _, cu := range []bool{false, true} {
+			s := build[family.Fast](t, Config{Memory: 80, Bits: bits, Conservative: cu})
+			key := []byte("k")
+			s.Add(key, math.MaxUint32)
+			before := slices.Clone(s.words)
+			s.Insert(key)
+			s.Add(key, 7)
+			if err := s.InsertBatch(bytes.Repeat(key, 3), 1); err != nil {
+				t.Fatal(err)
+			}
+			if n := s.InsertQuery(key); n != Overflow || !slices.Equal(s.words, before) {
+				t.Errorf("rows of %v, CU %v: %d packets; words %x, before %x", bits, cu, n, s.words, before)
 			}
 		}
 	}
@@ -317,6 +338,18 @@ func TestShared(t *testing.T) {
 		if left := shared.Snapshot(); !slices.Equal(left.words, make([]uint64, len(left.words))) {
 			t.Error("not empty after it was sealed")
 		}
+		var seen [2][]uint64
+		for i := range seen {
+			late := shared.Writer()
+			late.Insert(tr.Key(i))
+			late.Flush()
+			seen[i] = shared.Snapshot().words
+		}
+		first := build[family.Fast](t, c)
+		if first.Insert(tr.Key(0)); !slices.Equal(seen[0], first.words) || slices.Equal(seen[1], first.words) {
+			t.Error("a snapshot changes when packets are added")
+		}
+		shared.Reset()
 		if !cu {
 			if !slices.Equal(got.words, alone.words) {
 				t.Error("CM insertion: the cells are not those of one writer")
@@ -535,6 +568,11 @@ func TestLatency(t *testing.T) {
 	l.Add(tr.Key(0), 1, math.MaxUint64)
 	if _, sum, ok := l.Query(tr.Key(0)); ok {
 		t.Errorf("sum %d after it overflowed in all rows", sum)
+	}
+	l.Reset()
+	l.Add(tr.Key(0), 1<<16, 1)
+	if n, _, ok := l.Query(tr.Key(0)); ok {
+		t.Errorf("%d packets after they overflowed in all rows", n)
 	}
 	l.Reset()
 	if n, _, ok := l.Query(tr.Key(0)); ok || n != 0 {
