@@ -180,6 +180,7 @@ func TestLongBatches(t *testing.T) {
 	t.Run("fast", func(t *testing.T) { longBatches[family.Fast, Mersenne61](t, Config{Seed: 5}) })
 	t.Run("2 rows", func(t *testing.T) { longBatches[family.Fast, Mersenne61](t, Config{Rows: 2}) })
 	t.Run("31", func(t *testing.T) { longBatches[family.Fast, Prime32](t, Config{}) })
+	t.Run("p4 31", func(t *testing.T) { longBatches[family.P4, Prime32](t, Config{}) })
 	t.Run("p4", func(t *testing.T) { longBatches[family.P4, Prime32](t, Config{FragmentBits: 32, Fingerprint: 7}) })
 }
 

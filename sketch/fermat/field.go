@@ -63,8 +63,7 @@ func mul[E Field](a, b E) E {
 // mul61 is mul for Mersenne61.
 func mul61(a, b uint64) uint64 {
 	hi, lo := bits.Mul64(a, b)
-	sum := lo&mersenne61 + (lo>>61 | hi<<3)
-	sum = sum&mersenne61 + sum>>61
+	sum := lo&mersenne61 + (lo>>61 | hi<<3) // below twice the prime
 	return min(sum, sum-mersenne61)
 }
 

@@ -51,7 +51,7 @@ func TestConfigMessages(t *testing.T) {
 	}
 }
 
-// TestLargestRows: rows of the largest sizes are valid, and larger ones are not. The counters of the
+// TestLargestRows: rows of the largest sizes are valid, and larger ones are not. Counters of the
 // widest rows are found by a multiplication instead of a division.
 func TestLargestRows(t *testing.T) {
 	const words = sketch.MaxMemory / 8
