@@ -20,6 +20,12 @@ type drawn struct {
 
 func (d *drawn) estimate(t *testing.T, l Layout) *Estimate {
 	t.Helper()
+	return d.sketch(t, l).Reading().Estimate()
+}
+
+// sketch counts the packets.
+func (d *drawn) sketch(t *testing.T, l Layout) *Sketch {
+	t.Helper()
 	s := measure(t, l, nil)
 	k := flow.Key{Mask: flow.Src}
 	for i, n := range d.sizes {
@@ -28,7 +34,7 @@ func (d *drawn) estimate(t *testing.T, l Layout) *Estimate {
 			s.Update(&k)
 		}
 	}
-	return s.Reading().Estimate()
+	return s
 }
 
 // draw draws the packets of n sources: one for each with shape 0, otherwise Pareto-distributed with
