@@ -435,6 +435,83 @@ func TestEachHostMissing(t *testing.T) {
 	}
 }
 
+// TestFirstLink: the links of a missing host are unknown if one of them is the network's first, too.
+func TestFirstLink(t *testing.T) {
+	const host = 3
+	for _, up := range []bool{true, false} {
+		sim := simulation.Run(simulation.FatTree(4), simulation.Settings{Flows: 300, Slots: 512, Mean: 3, Counters: true,
+			Seed: 9})
+		net := &sim.Net
+		first := net.Downlinks[host]
+		if up {
+			first = net.Uplinks[host]
+		}
+		number := func(link *int32) { // exchanges the first link and the host's
+			switch *link {
+			case 0:
+				*link = first
+			case first:
+				*link = 0
+			}
+		}
+		for i := range net.Uplinks {
+			number(&net.Uplinks[i])
+			number(&net.Downlinks[i])
+		}
+		net.Links = slices.Clone(net.Links)
+		net.Links[0], net.Links[first] = net.Links[first], net.Links[0]
+		for _, counts := range [][]int64{sim.Epoch.Departed, sim.Epoch.Arrived} {
+			counts[0], counts[first] = counts[first], counts[0]
+		}
+		route := net.Route
+		net.Route = func(source int, k *flow.Key) (int, *analysis.Path) {
+			to, path := route(source, k)
+			p := *path
+			p.Hops = slices.Clone(p.Hops)
+			for i := range p.Hops {
+				number(&p.Hops[i].Link)
+			}
+			number(&p.Last)
+			return to, &p
+		}
+		if r := analyze(t, sim); len(simulation.Reasons(r)) > 0 || len(r.Lossy) > 0 {
+			t.Fatalf("%d lossy flows, %v", len(r.Lossy), simulation.Reasons(r))
+		}
+		sim.Epoch.Reports[host] = nil
+		r := analyze(t, sim)
+		if len(simulation.Reasons(r)) != 1 || r.Hosts[host] != "no report" || r.Links[0].Low > 0 {
+			t.Errorf("up %v: %v; the link, which lost nothing, lost %+v", up, simulation.Reasons(r), r.Links[0])
+		}
+	}
+}
+
+// TestNoPacketsBehind: where all packets of a flow are lost at the first switch or before it, the
+// counters behind it show that nothing was lost there, even if no packet came so far.
+func TestNoPacketsBehind(t *testing.T) {
+	sim := simulation.New(simulation.Testbed(), simulation.Settings{Flows: 1, Slots: 4, Counters: true,
+		Mapping: func(int, *simulation.Flow) [4]uint16 { return [4]uint16{0, 1} }})
+	f := sim.Add(0, 4, flow.Key{Proto: 6, SrcPort: 1})
+	packet := wire.Values{1, 100}
+	f.Sent.Add(&packet)
+	f.Lost[1].Add(&packet)
+	sim.Count()
+	sim.Epoch.Arrived[f.Path.Hops[0].Link] = -1
+	for i := range sim.Epoch.Recorded {
+		sim.Epoch.Recorded[i] = nil
+	}
+	r := analyze(t, sim)
+	contains(t, sim, r)
+	var none analysis.Bounds
+	for _, h := range f.Path.Hops[1:] {
+		if r.Links[h.Link] != none || r.Switches[h.Switch] != none {
+			t.Errorf("link %d lost %+v, switch %d %+v", h.Link, r.Links[h.Link], h.Switch, r.Switches[h.Switch])
+		}
+	}
+	if r.Links[f.Path.Last] != none {
+		t.Errorf("the last link lost %+v", r.Links[f.Path.Last])
+	}
+}
+
 func warned(r *analysis.Result, text string) bool {
 	return slices.ContainsFunc(simulation.Reasons(r), func(w string) bool { return strings.Contains(w, text) })
 }
