@@ -435,7 +435,7 @@ func TestEachHostMissing(t *testing.T) {
 	}
 }
 
-// TestFirstLink: the links of a missing host are unknown if one of them is the network's first, too.
+// TestFirstLink: links of a missing host are unknown, also if one is the network's first.
 func TestFirstLink(t *testing.T) {
 	const host = 3
 	for _, up := range []bool{true, false} {
@@ -509,6 +509,15 @@ func TestNoPacketsBehind(t *testing.T) {
 	}
 	if r.Links[f.Path.Last] != none {
 		t.Errorf("the last link lost %+v", r.Links[f.Path.Last])
+	}
+
+	// The packets that leave the first switch are not counted.
+	sim.Count()
+	sim.Epoch.Departed[f.Path.Hops[1].Link] = -1
+	r = analyze(t, sim)
+	contains(t, sim, r)
+	if reasons := simulation.Reasons(r); len(reasons) > 0 {
+		t.Error(reasons)
 	}
 }
 
