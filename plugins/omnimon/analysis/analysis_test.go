@@ -428,8 +428,8 @@ func TestEachHostMissing(t *testing.T) {
 			}
 		}
 		r := analyze(t, sim)
-		if reasons := simulation.Reasons(r); len(reasons) != 1 || r.Hosts[host] != "no report" {
-			t.Errorf("host %d: %v", host, reasons)
+		if reasons := simulation.Reasons(r); len(reasons) != 1 || r.Hosts[host] != "no report" || !r.Unknown {
+			t.Errorf("host %d: %v, unknown %v", host, reasons, r.Unknown)
 		}
 		contains(t, sim, r)
 	}
@@ -518,6 +518,37 @@ func TestNoPacketsBehind(t *testing.T) {
 	contains(t, sim, r)
 	if reasons := simulation.Reasons(r); len(reasons) > 0 {
 		t.Error(reasons)
+	}
+}
+
+// TestSlotsAlone: without counters of ports, slots show what a link to the first switch lost. If
+// slots contradict each other, nothing is narrowed by them.
+func TestSlotsAlone(t *testing.T) {
+	sim := simulation.New(simulation.Testbed(), simulation.Settings{Flows: 1, Slots: 4,
+		Mapping: func(int, *simulation.Flow) [4]uint16 { return [4]uint16{0, 1} }})
+	f := sim.Add(0, 4, flow.Key{Proto: 6, SrcPort: 1})
+	packet := wire.Values{1, 100}
+	for range 2 {
+		f.Sent.Add(&packet)
+		f.Lost[0].Add(&packet)
+	}
+	sim.Count()
+	r := analyze(t, sim)
+	compare(t, sim, r)
+	if lost := r.Links[f.Path.Hops[0].Link]; lost != (analysis.Bounds{Low: 2, High: 2}) || len(simulation.Reasons(r)) > 0 {
+		t.Errorf("the first link lost %+v, %v", lost, simulation.Reasons(r))
+	}
+
+	second := sim.Epoch.Recorded[f.Path.Hops[1].Array][int(f.Slots[1])*sim.Net.Values:]
+	second[wire.Packets], second[wire.Bytes] = 2, 200 // as if the packets arrived behind the first switch
+	r = analyze(t, sim)
+	if len(r.Contradictions) != 2 { // of packets and of bytes
+		t.Errorf("contradictions %v", r.Contradictions)
+	}
+	for n, l := range r.Lossy[0].Losses {
+		if l.Packets != (analysis.Bounds{Low: 0, High: 2}) || l.Exact {
+			t.Errorf("loss %d: %+v", n, l)
+		}
 	}
 }
 
