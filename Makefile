@@ -335,7 +335,8 @@ tower-mutants: ## the same for TowerSketch (minutes)
 sumax-mutants: ## the same for SuMax (minutes)
 universal-mutants: ## the same for UnivMon's sketch and its estimates (hours; PART=2/5 for the second fifth)
 estimate-mutants fermat-mutants tower-mutants sumax-mutants universal-mutants: %-mutants:
-	$(GO) run ./internal/test/mutate $(if $(PART),-part $(PART)) -known sketch/$*/testdata/mutants.txt ./sketch/$*
+	$(GO) run ./internal/test/mutate $(if $(PART),-part $(PART)) -tests ./sketch/$*,./sketch \
+	  -known sketch/$*/testdata/mutants.txt ./sketch/$*
 
 fidelity: ## every test that docs/evidence/fidelity.md names, none skipped (FIDELITY="^sketch/" for some)
 	@grep -o '`[a-z][^`: ]*: \(Test\|Fuzz\)[A-Za-z0-9_]*`' docs/evidence/fidelity.md | tr -d '`' | grep -e '$(or $(FIDELITY),.)' | \

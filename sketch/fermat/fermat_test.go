@@ -722,6 +722,13 @@ func countLimit[F family.Hash, E Field](t *testing.T, c Config) {
 	s := build[F, E](t, c)
 	_ = s.Add(key, most)
 	same(t, s, map[string]int64{string(key): most})
+	for _, n := range []int64{1, sumsFrom} { // up to the limit, but not beyond
+		s = other(most - n)
+		if err := s.InsertBatch(bytes.Repeat(key, int(n)), len(key)); err != nil {
+			t.Fatal(err)
+		}
+		same(t, s, map[string]int64{string(key): most})
+	}
 	s = other(-most)
 	same(t, s, map[string]int64{string(key): -most})
 	if _ = s.Add(key, -1); !wide[E]() {
