@@ -90,20 +90,30 @@ func TestLargestRows(t *testing.T) {
 // TestHeaders: a serialized tower of an impossible shape is refused.
 func TestHeaders(t *testing.T) {
 	for _, c := range []struct {
-		flags, rows uint32
-		bad         bool
-	}{{0, 1, false}, {1, family.MaxRows, false}, {2, 1, true}, {0, 0, true}, {0, family.MaxRows + 1, true}} {
-		w := wire.NewWriter(wire.Tower, family.ID[family.Fast](), 0, 0)
-		w.U32(c.flags, c.rows)
-		for range c.rows {
-			w.U32(8, 8)
+		flags, rows  uint32
+		bad, buckets bool // whether a tower, and a tower of buckets, is refused
+	}{{0, 1, false, false}, {1, family.MaxRows, false, true}, {2, 1, true, true}, {0, 0, true, true},
+		{0, family.MaxRows + 1, true, true}} {
+		data := func(kind uint8, words uint32) []byte {
+			w := wire.NewWriter(kind, family.ID[family.Fast](), 0, 0)
+			w.U32(c.flags, c.rows)
+			for range c.rows {
+				w.U32(8, 8)
+			}
+			w.U64(make([]uint64, words*c.rows)...)
+			return w.Bytes()
 		}
-		w.U64(make([]uint64, c.rows)...)
-		err := new(Sketch[family.Fast]).UnmarshalBinary(w.Bytes())
-		if c.bad != (err != nil) || err != nil && (!errors.Is(err, sketch.ErrFormat) ||
-			!strings.Contains(err.Error(), "tower: ")) {
-			t.Errorf("%+v: %v", c, err)
+		check := func(what string, bad bool, err error) {
+			if bad != (err != nil) || err != nil && (!errors.Is(err, sketch.ErrFormat) ||
+				!strings.Contains(err.Error(), "tower: ")) {
+				t.Errorf("%s, %+v: %v", what, c, err)
+			}
 		}
+		counters, buckets := data(wire.Tower, 1), data(wire.TowerBuckets, 4)
+		check("counters", c.bad, new(Sketch[family.Fast]).UnmarshalBinary(counters))
+		check("buckets", c.buckets, new(Latency[family.Fast]).UnmarshalBinary(buckets))
+		check("counters as buckets", true, new(Latency[family.Fast]).UnmarshalBinary(counters))
+		check("cut buckets", true, new(Latency[family.Fast]).UnmarshalBinary(buckets[:len(buckets)-1]))
 	}
 }
 

@@ -271,6 +271,9 @@ func TestBadConfig(t *testing.T) {
 		if _, err := New[family.Fast](c); !errors.Is(err, sketch.ErrConfig) {
 			t.Errorf("%+v: %v", c, err)
 		}
+		if _, err := NewShared[family.Fast](c); !errors.Is(err, sketch.ErrConfig) {
+			t.Errorf("shared: %+v: %v", c, err)
+		}
 		if c.Memory == 39 {
 			c.Memory = 20
 		}
@@ -280,6 +283,18 @@ func TestBadConfig(t *testing.T) {
 	}
 	if _, err := NewLatency[family.Fast](Config{Memory: 1000, Conservative: true}); !errors.Is(err, sketch.ErrConfig) {
 		t.Error(err)
+	}
+	if _, err := NewLatency[family.P4](Config{Memory: 1000, Seed: 2}); !errors.Is(err, sketch.ErrConfig) {
+		t.Error(err)
+	}
+	for _, cu := range []bool{false, true} {
+		shared, err := NewShared[family.Fast](Config{Memory: 100, Conservative: cu})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := shared.Writer().InsertBatch([]byte{1}, 2); !errors.Is(err, sketch.ErrMismatch) {
+			t.Error(err)
+		}
 	}
 	if above, err := build[family.Fast](t, Config{Memory: 100}).InsertBatchAbove([]byte{1}, 2, 0, []byte{7}); !errors.
 		Is(err, sketch.ErrMismatch) || len(above) != 1 {
@@ -487,6 +502,16 @@ func TestLatencyAgainstModel(t *testing.T) {
 		if ok != (!math.IsInf(packets, 1) && !math.IsInf(sum, 1)) || ok && (float64(p) != packets || float64(s) != sum) {
 			t.Fatalf("packet %d: %d, %d, %v; want %v, %v", n, p, s, ok, packets, sum)
 		}
+	}
+	copied := towers[1].Clone()
+	before := slices.Clone(copied.words)
+	defer func() {
+		if slices.Equal(towers[1].words, before) || !slices.Equal(copied.words, before) {
+			t.Error("a copy changes with its tower")
+		}
+	}()
+	if err := towers[1].InsertBatch(make([]byte, 8), 4, make([]uint32, 3)); !errors.Is(err, sketch.ErrMismatch) {
+		t.Errorf("three latencies of two keys: %v", err)
 	}
 	if err := towers[1].Merge(towers[2]); err != nil || !slices.Equal(towers[0].words, towers[1].words) {
 		t.Errorf("%v: merged towers differ from one tower", err)
