@@ -381,7 +381,7 @@ func TestSocketDirRemoved(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, removed := range []string{h.sockets.path, parent} { // the parent is one with RuntimeDirectory=
+	for _, removed := range []string{h.sockets.path, parent} { // systemd removes the parent, a RuntimeDirectory=
 		pid := inst.Status().PID
 		if err := os.RemoveAll(removed); err != nil {
 			t.Fatal(err)

@@ -199,10 +199,10 @@ type Agent struct {
 
 	filled chan struct{} // signals that a role has a full message
 
-	// taking is held from the call that takes data from a data path until the data is in the outbox:
-	// the parts of an epoch are there before its report.
+	// taking is held from the call that takes data from a data path until the data is in the outbox,
+	// so that the outbox has the parts of an epoch before its report.
 	taking sync.Mutex
-	parts  uint64 // taken
+	parts  uint64 // number of parts that were taken from data paths
 
 	mu       sync.Mutex
 	status   Status
@@ -410,9 +410,9 @@ func (a *Agent) lead(e uint64) uint64 {
 	return maxLead
 }
 
-// correct states by how many epochs the host's clock is ahead, which data paths that advance
-// without the agent subtract. One epoch more may be the time that the collector's newest epoch
-// takes.
+// correct states by how many epochs the host's clock is ahead. Data paths that advance without the
+// agent subtract this number. A difference of one epoch may be the time that the collector's newest
+// epoch takes to arrive.
 func (a *Agent) correct(by uint64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -484,9 +484,9 @@ func (a *Agent) full() {
 // began records the begin of an epoch, if it is new.
 func (a *Agent) began(epoch uint64) { a.begins.add(epoch, a.deps.Clock.Now()) }
 
-// collectorEpoch takes an epoch that the collector sent. An epoch behind the host's means that the
-// collector refuses the epochs of the host's clock: the host is alone with its view, and follows
-// the collector from now on.
+// collectorEpoch takes an epoch that the collector sent. If it is behind the host's epoch, the
+// collector has refused the epochs of the host's clock; the host then follows the collector from
+// now on.
 func (a *Agent) collectorEpoch(epoch uint64) {
 	own := a.epoch()
 	a.mu.Lock()

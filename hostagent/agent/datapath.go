@@ -52,8 +52,8 @@ type Scheduler interface {
 	Schedule(zero time.Time, length, slack time.Duration)
 }
 
-// Notifier is implemented by data paths that state when they begin an epoch. Of others, the agent
-// records when it notices.
+// Notifier is implemented by data paths that report when an epoch begins. For other data paths the
+// agent records when it notices the new epoch.
 type Notifier interface {
 	// OnAdvance calls f with each epoch that begins from now on. f does not block.
 	OnAdvance(f func(epoch uint64))

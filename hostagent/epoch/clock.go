@@ -60,7 +60,8 @@ func (c *Clock) Tick(now time.Time) (epoch uint64, notify bool) {
 	return epoch, c.Advance(epoch)
 }
 
-// OnAdvance calls f with each epoch that Advance begins from now on, in its goroutine.
+// OnAdvance makes Advance call f with each epoch that it begins from now on, in the goroutine of
+// the caller of Advance.
 func (c *Clock) OnAdvance(f func(epoch uint64)) { c.notify.Store(&f) }
 
 // Advance advances to a newer epoch that the host's clock or the collector brings. It returns false

@@ -225,7 +225,8 @@ func (d *Decoder) nextINT(protocol uint8) bool {
 	return protocol == vxlanINT1 || protocol == vxlanINT2
 }
 
-// cut is the problem of INT that ends behind the bytes that are there: at most up to end.
+// cut returns why INT ends at an offset behind the bytes that the packet has: LengthMismatch if INT
+// ends behind end, the end by the lengths of IP and UDP, and Truncated otherwise.
 func cut(at, end int) Problem {
 	if at > end {
 		return LengthMismatch

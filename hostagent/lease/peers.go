@@ -112,7 +112,7 @@ func (p *Prober) drop(i int) {
 	p.pairs = slices.Delete(p.pairs, i, i+1)
 }
 
-// behind orders hosts, beginning with the hosts whose numbers follow this host's number.
+// behind returns a key by which hosts are sorted so that the hosts after this one come first.
 func (g *Peering) behind(host int) int {
 	if host > g.Host {
 		return host

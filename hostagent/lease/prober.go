@@ -37,7 +37,7 @@ type Prober struct {
 	changed  Change
 }
 
-// pair is this host and an address of a peer.
+// pair is the state of the lease between this host and one address of a peer.
 type pair struct {
 	Peer
 	state  State
@@ -361,7 +361,7 @@ func (x *pair) next() time.Duration {
 	return next
 }
 
-// wait is the time that an answer has.
+// wait is how long the Prober waits for an answer.
 func (x *pair) wait() time.Duration { return min(max(firstWait, 2*x.rtt), maxWait) }
 
 // probe returns a probe and remembers it.

@@ -48,7 +48,7 @@ const (
 	events
 )
 
-// same marks an event that leaves a pair in its state.
+// same marks an event that does not change the state of a pair.
 const same = states
 
 // transitions is the state machine of a pair. Prober.enter does what belongs to a new state.

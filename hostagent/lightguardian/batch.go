@@ -84,9 +84,9 @@ func (b *Batch) packet(key *flow.Key, received bool, now time.Duration) {
 	*last = now
 }
 
-// Keep adds a sketchlet, which arrived in a packet of a flow; nil: not known. One that differs from
-// an earlier one of the same column replaces it: a packet that waited in a queue while its interval
-// ended was counted in between.
+// Keep adds a sketchlet that arrived in a packet of a flow; key is nil if the flow is not known. A
+// sketchlet that differs from an earlier one of the same column replaces it, because a packet that
+// waited in a queue while its interval ended was counted in between.
 func (b *Batch) Keep(s wire.Sketchlet, key *flow.Key) {
 	if b.settings == nil {
 		return
@@ -128,8 +128,8 @@ func (b *Batch) Keep(s wire.Sketchlet, key *flow.Key) {
 	}
 }
 
-// part returns sketchlets that are in no part of the report yet, at most a message; nil: there are
-// fewer than least. They do not change any more.
+// part returns up to a message of sketchlets that are in no part of the report yet; nil if there
+// are fewer than least. They do not change any more.
 func (b *Batch) part(least int) *wire.Report {
 	if b.unsent < least {
 		return nil

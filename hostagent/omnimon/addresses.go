@@ -67,7 +67,7 @@ func (a *addresses) find(b *[16]byte, v6 bool) *address {
 	return nil
 }
 
-// lookup is find for another form of an address.
+// lookup works as find, for an address of package netip.
 func (a *addresses) lookup(ip netip.Addr) *address {
 	var b [16]byte
 	copy(b[:], ip.AsSlice())

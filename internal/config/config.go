@@ -36,7 +36,7 @@ type Config struct {
 	DeviceDefaults Device `yaml:"device-defaults" partial:"true" live:"true"`
 	// Devices are the switches to collect from.
 	Devices []Device `yaml:"devices" template:"DeviceDefaults" live:"true"`
-	// DeviceConfiguration is where the collector keeps its changes of devices.
+	// DeviceConfiguration sets where the collector records its changes of devices.
 	DeviceConfiguration DeviceConfiguration `yaml:"device-configuration"`
 	// Links connect ports of two switches; needed where the collector installs routes.
 	Links []Link `yaml:"links" live:"true"`
@@ -68,12 +68,12 @@ type Epoch struct {
 	// Interval is the length of an epoch.
 	Interval time.Duration `yaml:"interval" default:"1s" range:"10ms..24h"`
 	// Guard is the wait between the bank flip and the read-out of the sealed bank, for packets
-	// still in the pipelines. If not given, at most a fifth of the interval.
+	// still in the pipelines. The default is shortened to a fifth of a short interval.
 	Guard time.Duration `yaml:"guard" default:"10ms" range:"0s..1m"`
 	// Drain is the longest time that a packet takes through the network. Counters at the egress of
-	// the network are read this long after the guard. If not given, at most a fifth of the
-	// interval. Where all switches and hosts run OmniMon, it may be up to three intervals: each
-	// epoch is then delivered as many whole intervals later.
+	// the network are read this long after the guard. The default is shortened to a fifth of a
+	// short interval. Where all switches and hosts run OmniMon, it may be up to three intervals:
+	// each epoch is then delivered as many whole intervals later.
 	Drain time.Duration `yaml:"drain" default:"10ms" range:"0s..1m"`
 	// Deadline counts from the end of the epoch: switches that have not been read by then are
 	// missing, and the epoch is partial. If 0, 80 % of the interval, or 90 % up to 100 ms.
@@ -479,7 +479,7 @@ type NATS struct {
 	// Addresses are the NATS servers, host:port; the collector uses any of them. May be empty with an
 	// embedded server.
 	Addresses []string `yaml:"addresses"`
-	// Replicas is the number of servers that hold the state of the cluster: 3 if there are three
+	// Replicas is the number of servers that hold the state of the cluster; use 3 with three
 	// servers or more.
 	Replicas int `yaml:"replicas" default:"1" range:"1..5"`
 	// Username identifies the collector to the servers.

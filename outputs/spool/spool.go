@@ -176,8 +176,8 @@ func (q *Queue) open() error {
 		last := q.segments[len(q.segments)-1]
 		q.next = last.first + last.records
 	}
-	// Numbers continue after the last one acknowledged, and the first segment is acknowledged in
-	// part or not at all.
+	// New records continue after the last acknowledged number. Records before the first segment were
+	// acknowledged or dropped, although the saved number may be older.
 	q.next = max(q.next, q.acked)
 	if len(q.segments) > 0 {
 		q.acked = max(q.acked, q.segments[0].first)

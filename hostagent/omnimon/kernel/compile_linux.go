@@ -94,7 +94,8 @@ type rows struct {
 	repeated      bool       // the only value is the count of equal tuples
 }
 
-// rowValue is the place of a tuple's column: a constant, in the key or in the values.
+// rowValue is the place of a column of a tuple: a constant, a part of the key, or one of the
+// values.
 type rowValue struct {
 	operand
 	inValues bool
@@ -320,7 +321,7 @@ func (g *generator) begin() {
 	)
 }
 
-// element makes R0 the address of the only element of an array, or 0.
+// element writes instructions that set R0 to the address of the only element of an array, or to 0.
 func (g *generator) element(m *ebpf.Map) {
 	g.emit(
 		asm.LoadMapPtr(asm.R1, m.FD()),

@@ -16,19 +16,20 @@ import (
 	"github.com/netsketch/netsketch/hostagent/omnimon/query"
 )
 
-// direct returns the operand that an expression without operation is.
-func (g *generator) direct(e *query.Expression) (operand, bool) {
+// direct returns the operand of an expression without an operation: a constant or a field. ok is
+// false for other expressions and for unknown fields.
+func (g *generator) direct(e *query.Expression) (o operand, ok bool) {
 	switch {
 	case e.Operation != "":
 		return operand{}, false
 	case e.Constant != nil:
 		return operand{constant: e.Constant, kind: e.Constant.Type}, true
 	}
-	o, ok := g.columns[e.Field]
+	o, ok = g.columns[e.Field]
 	return o, ok
 }
 
-// load makes a register an integer operand.
+// load writes instructions that copy an integer operand to a register.
 func (g *generator) load(to asm.Register, o operand) {
 	if o.constant != nil {
 		g.emit(asm.LoadImm(to, o.constant.Int, asm.DWord))
@@ -37,8 +38,8 @@ func (g *generator) load(to asm.Register, o operand) {
 	}
 }
 
-// integer makes R1 the value of an expression, or jumps to the label undefined. temps of the stack
-// are in use.
+// integer writes instructions that put the value of an expression into R1, or jump to the label
+// undefined. The first temps values on the stack are in use.
 func (g *generator) integer(e *query.Expression, temps int) error {
 	if o, ok := g.direct(e); ok {
 		if o.kind != query.Integer {
@@ -69,7 +70,7 @@ func (g *generator) integer(e *query.Expression, temps int) error {
 	return nil
 }
 
-// both makes R1 and R2 the operands of an operation on integers.
+// both writes instructions that put the operands of an operation on integers into R1 and R2.
 func (g *generator) both(e *query.Expression, temps int) error {
 	if err := g.integer(e.Left, temps); err != nil {
 		return err
@@ -160,14 +161,14 @@ func (g *generator) kind(e *query.Expression) query.Type {
 	return query.Integer
 }
 
-// static jumps to a label if a known value differs from the wanted one.
+// static jumps to a label if a value that is known when the program is made equals when.
 func (g *generator) static(value bool, to string, when bool) {
 	if value == when {
 		g.goTo(to)
 	}
 }
 
-// jumpSpecial is jump for comparisons of addresses and text, which are operands.
+// jumpSpecial works as jump, for comparisons of addresses and text. Both sides must be operands.
 func (g *generator) jumpSpecial(e *query.Expression, to string, when bool) error {
 	left, ok := g.direct(e.Left)
 	right, also := g.direct(e.Right)

@@ -25,7 +25,7 @@ const (
 	returned
 )
 
-// mark is the agent's part of the state of an entry.
+// mark is what the agent records about an entry.
 type mark uint8
 
 const (

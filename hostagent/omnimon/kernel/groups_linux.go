@@ -106,7 +106,8 @@ func (g *generator) newFront() (err error) {
 	return err
 }
 
-// lookup makes R0 the value of the key on the stack, or 0.
+// lookup writes instructions that set R0 to the address of the value that a map has for the key on
+// the stack, or to 0.
 func (g *generator) lookup(m *ebpf.Map) {
 	g.emit(asm.LoadMapPtr(asm.R1, m.FD()), asm.Mov.Reg(asm.R2, asm.RFP), asm.Add.Imm(asm.R2, -stackKey),
 		asm.FnMapLookupElem.Call())

@@ -113,7 +113,7 @@ type count struct {
 	high    float64 // upper bound of an estimate; 0 if exact
 }
 
-// known reports whether all flows are decoded, or all but a few.
+// known reports whether all flows were decoded, or all but a few that could not be separated.
 func (c count) known() bool { return c.decoded || c.few > 0 }
 
 // most returns the upper bound of the number of flows.

@@ -45,8 +45,8 @@ type HeavyHitters struct {
 	Share float64 `yaml:"share" default:"0.001" range:"0..1"`
 	// Packets is the least number of packets.
 	Packets uint64 `yaml:"packets" default:"100"`
-	// Limit is the largest number of rows of all switches together. Each switch has its largest, the
-	// same number for all. Node "network" has as many rows as they together.
+	// Limit bounds the rows of all switches together; each switch has the same number of rows, its
+	// largest flows. Node "network" may have as many rows more.
 	Limit int `yaml:"limit" default:"400" range:"1.."`
 }
 

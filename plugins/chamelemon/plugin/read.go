@@ -267,7 +267,7 @@ func (r *sizer) query(key []byte) (size uint32, ok bool) {
 	return r.lookUp(family.Digest[hashes](0, key))
 }
 
-// lookUp is query for the digest of a key.
+// lookUp works as query, for the digest of a key.
 func (r *sizer) lookUp(d uint64) (size uint32, ok bool) {
 	size = math.MaxUint32
 	for i, row := range r.rows {

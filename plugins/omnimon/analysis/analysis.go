@@ -24,8 +24,8 @@ type Epoch struct {
 	Number uint64
 	// Reports are the hosts' reports by host number; nil, or beyond the end: missing.
 	Reports [][]byte
-	// Refused are by host packets of this epoch that it may have received and refused to count in an
-	// earlier one. They are optional.
+	// Refused counts, by host, the packets that the host refused in an earlier epoch and that may
+	// belong to this one. Optional.
 	Refused []uint64
 	// Recorded are the slots by array, Values and Extremes numbers for each slot; nil: missing.
 	Recorded [][]int64

@@ -33,12 +33,12 @@ type inference struct {
 	deficits []int64
 	present  []bool  // whether an array has data
 	total    []total // totals by switch, then by link
-	// unknown: flows that no report has may have passed any slot and element. anywhere: they may have
-	// come by the link of any host.
+	// unknown is set if flows that are in no report may have passed any slot and element, anywhere
+	// if they may also have come by the link of any host.
 	unknown, anywhere bool
-	// leftOut are slot numbers that flows without a path may have used, at any switch.
+	// leftOut has the slot numbers, at any switch, that flows without a path may have used.
 	leftOut map[int]bool
-	// floating is the most that flows without a report lost. It may have been lost at any element.
+	// floating bounds the packets that flows without a report lost, at any element.
 	floating int64
 	distrust []bool // totals of elements, and the slots of switches, that contradict other counts
 }
@@ -363,11 +363,11 @@ type slot struct {
 	lost           int64
 }
 
-// reach is the longest distance from zero of the difference of a maximum or minimum in one packet.
+// reach bounds the difference of a maximum or minimum in one packet, in both directions.
 const reach = 1 << 17
 
-// solve solves the equations of the statistic of a number in slots. bounds returns the bounds of an
-// unknown at the start; without it they are 0 and what the flow lost.
+// solve solves the equations that one statistic has in slots; word is its number. bounds returns
+// the bounds of an unknown at the start; without bounds an unknown is 0 to what its flow lost.
 func (in *inference) solve(r *Result, word int, unknowns, flowOf []int32,
 	bounds func(unknown int32, lost int64) (low, high int64)) *linear.System {
 	s := in.net.statistic(word)

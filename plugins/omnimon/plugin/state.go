@@ -18,7 +18,7 @@ const stateVersion = 1
 
 // saved is the state that the hosts' tables depend on.
 type saved struct {
-	// Shares of the mappings.
+	// Shares is the number of parts that the mappings are divided into, one for each host.
 	Shares int
 	// Hosts are the names of hosts by number. A number is never given to another host while a host
 	// without a number fits behind the last one.

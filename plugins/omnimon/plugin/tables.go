@@ -229,7 +229,7 @@ func appendFlow(to *table.TextAppender, f *published) {
 	to.AppendText(&f.Key)
 }
 
-// known appends a number that cannot be negative, if it is known.
+// known appends a number if ok is set and the number is not negative.
 func known(a *table.UintAppender, v int64, ok bool) { a.AppendIf(uint64(v), ok && v >= 0) }
 
 // omitted returns how many rows limits leave out of the tables of the newest epoch, which list
@@ -420,8 +420,8 @@ func (r *run) sentQuality(f *analysis.Flow) sdk.Quality {
 	return sdk.Exact
 }
 
-// lostQuality is the quality of the lost packets of a flow: of those that are missing, waits, some
-// may be late, and it is not known whether packets without a header were lost.
+// lostQuality is the quality of the lost packets of a flow. waits states that packets of the flow
+// are missing and that some of them may still arrive.
 func (r *run) lostQuality(f *analysis.Flow, waits bool) sdk.Quality {
 	q := r.sentQuality(f)
 	switch {

@@ -56,7 +56,7 @@ type heavyFlow struct {
 	key      flow.Key
 	at       *observer
 	packets  uint32
-	known    bool     // packets
+	known    bool     // whether packets is known
 	path     []uint32 // node ids; nil: not known
 	changes  uint32
 	previous []uint32 // path of the previous interval if it differs; nil: the same, or not known

@@ -67,8 +67,8 @@ type Configuration struct {
 	Inflation float64 `yaml:"inflation" default:"5" range:"1..4096"`
 	// InflatedFlows is the number of flows at switches with inflated latencies that a host keeps.
 	InflatedFlows int `yaml:"inflated-flows" default:"4096" range:"0..1048576"`
-	// InflatedPackets is the number of packets with an inflated latency at a switch in an interval
-	// from which there is an alert.
+	// InflatedPackets is the number of packets with an inflated latency, at a switch in an
+	// interval, from which on there is an alert.
 	InflatedPackets uint64 `yaml:"inflated-packets" default:"10" range:"1.."`
 	// Limits are the largest numbers of published rows. Watched flows are published in addition.
 	Limits Limits `yaml:"limits"`
@@ -116,8 +116,9 @@ type Limits struct {
 	Latencies int `yaml:"latencies" default:"100" range:"0..1000000"`
 	// Inflations is the number of flows at switches with the most inflated latencies.
 	Inflations int `yaml:"inflations" default:"200" range:"0..1000000"`
-	// SwitchFlows is the number of heavy hitters of all hosts and switches together, and of heavy
-	// changes: each host and switch has its largest, all the same number. The network has as many.
+	// SwitchFlows bounds the heavy hitters of all hosts and switches together, and so the heavy
+	// changes. Each host and switch has the same number, its largest. The network may have as many
+	// more.
 	SwitchFlows int `yaml:"switch-flows" default:"200" range:"0..100000"`
 	// Foreign is the number of switches that the plugin does not configure, those with the most
 	// packets.

@@ -500,7 +500,7 @@ func (o *observer) status() sdk.Status {
 	return sdk.StatusComplete
 }
 
-// get returns a count of the report, or 0 without one.
+// get returns a count of the report, or 0 without a report.
 func (o *observer) get(of func(r *wire.Report) uint64) uint64 {
 	if o.report == nil {
 		return 0

@@ -192,10 +192,10 @@ type measurement struct {
 	element string
 	packets uint64
 	flows   float64
-	counted bool // flows
+	counted bool // whether flows is known
 	sizes   estimate.Distribution
 	large   []uint32 // sizes of flows that are too large for the distribution
-	ok      bool     // the distribution
+	ok      bool     // whether sizes is known
 	inexact string   // why results are not known, or not exact
 }
 

@@ -36,8 +36,8 @@ type normal struct {
 	outside        int // epochs in a row
 }
 
-// differs takes the value of an epoch into account, and reports whether it differs from the normal
-// value by at least a distance and by several times the usual one.
+// differs reports whether the value of an epoch differs from the normal value by at least the
+// distance least and by several times the usual distance. Other values are added to the averages.
 func (n *normal) differs(x, least float64) bool {
 	if n.epochs >= learned && math.Abs(x-n.mean) >= max(least, deviations*n.distance) {
 		if n.outside++; n.outside <= patience {
@@ -68,7 +68,7 @@ type watchdog struct {
 // share of the packets of both epochs.
 type usual struct{ entropy, change normal }
 
-// held is when a problem was found last, and its text.
+// held records when a problem was found last, and its text.
 type held struct {
 	epoch uint64
 	text  string
@@ -138,8 +138,8 @@ func (w *watchdog) judge(c *Configuration, r *result) {
 	}
 }
 
-// largest returns the flow that changed most, and by which share of the packets of the larger
-// epoch.
+// largest returns the flow that changed most, and its change as a share of the packets of the
+// larger epoch.
 func largest(c *universal.Change, packets float64) (most universal.FlowChange, share float64) {
 	for _, f := range c.Above(1) {
 		if by := math.Abs(f.After - f.Before); by > math.Abs(most.After-most.Before) {

@@ -65,13 +65,13 @@ type NetworkView struct {
 	// entries by which each switch counts a part: manifest with the least memory, ingress at the
 	// switch where packets enter, greedy along the path, query where sketches are already.
 	Scheme manifest.Scheme `yaml:"scheme" default:"weights" oneof:"weights manifest ingress greedy query"`
-	// Prefixes is, by prefix, the switch at which its packets enter and leave, in addition to the
-	// addresses of hosts. Not with scheme weights.
+	// Prefixes maps prefixes to the switches at which their packets enter and leave, in addition to
+	// the addresses of hosts. Not with scheme weights.
 	Prefixes map[string]string `yaml:"prefixes"`
-	// Unmanaged is which paths packets take where the collector does not install the routes: ends if
-	// only the two ends of each path are certain, shortest if they take all shortest paths over the
-	// links, those that the configuration has and those that LLDP reports. Where packets take other
-	// paths than the shortest ones, they can count twice or not at all. Not with scheme weights.
+	// Unmanaged states which paths packets take where the collector does not install the routes:
+	// with ends only the two ends of each path are certain, with shortest packets take all shortest
+	// paths over the links of the configuration and of LLDP. Where packets take other paths than
+	// the shortest ones, they can count twice or not at all. Not with scheme weights.
 	Unmanaged Unmanaged `yaml:"unmanaged" default:"ends" oneof:"ends shortest"`
 	// Paths are the paths of packets, each the names of its switches in their order with blanks
 	// between them. They replace all other paths between the same two ends. Not with scheme weights.
@@ -82,10 +82,10 @@ type NetworkView struct {
 	// Memory is the largest size of a switch's sketches. If 0, there is no limit. Not with scheme
 	// weights.
 	Memory settings.Size `yaml:"memory" default:"0" range:"0.."`
-	// Weights is, by a switch's name or role, or a host's name, 1 to add its sketch to the network's,
-	// -1 to subtract it, or 0 to omit it; devices without a weight are omitted. Each packet must be
-	// counted once in total. If not given, computed from the topology: 1 and -1 alternating from the
-	// edge inwards; without switches that measure, 1 for each host.
+	// Weights maps names or roles of switches, and names of hosts, to 1 (the sketch is added to the
+	// network's), -1 (it is subtracted) or 0 (it is omitted, as without a weight). Each packet must
+	// be counted once in total. If not given, computed from the topology: 1 and -1 alternating from
+	// the edge inwards; without switches that measure, 1 for each host.
 	Weights map[string]int `yaml:"weights" range:"-1..1"`
 }
 
@@ -108,11 +108,11 @@ type HostView struct {
 	// all. Of two hosts with agents, only one counts a packet that is sent or received; with all, both
 	// do.
 	Packets HostPackets `yaml:"packets" default:"none" oneof:"none sent received all"`
-	// Encapsulation is the IP header whose flow a packet of a host has. It is switch for the one that
-	// switches measure, the first one behind at most four VLAN tags and six MPLS labels or a PPPoE
-	// session, with the ports behind at most three IPv6 extension headers, so that sketches of hosts
-	// and switches add up; outer for the same without bounds; inner for the last one, also in IP,
-	// MPLS, GRE and VXLAN in IP.
+	// Encapsulation selects the IP header whose flow a packet of a host has. With switch it is the
+	// header that switches measure, so that sketches of hosts and switches add up: the first one
+	// behind at most four VLAN tags and six MPLS labels or a PPPoE session, with the ports behind
+	// at most three IPv6 extension headers. With outer it is the same without bounds, with inner
+	// the last one, also in IP, MPLS, GRE and VXLAN in IP.
 	Encapsulation wire.Encapsulation `yaml:"encapsulation" default:"switch" oneof:"switch outer inner"`
 }
 
@@ -133,9 +133,8 @@ type Threshold struct {
 	Share float64 `yaml:"share" default:"0.005" range:">0..1"`
 	// Packets is the least number of packets.
 	Packets float64 `yaml:"packets" default:"1" range:"0.."`
-	// Limit is the largest number of rows of all nodes and dimensions together. Each node and
-	// dimension has its largest, the same number for all. Node "network" has as many rows as they
-	// together.
+	// Limit bounds the rows of all nodes and dimensions together. Each of them has the same number
+	// of rows, its largest. Node "network" may have as many rows more.
 	Limit int `yaml:"limit" default:"500" range:"1.."`
 	// Capacity is the packets per second of a link. If it is not 0, the whole is what the link can
 	// carry in an epoch instead of the packets that were counted.
@@ -156,8 +155,8 @@ type Icebergs struct {
 	Share float64 `yaml:"share" range:">0..1" required:"the least share of the packets, such as 0.005"`
 	// Packets is the least number of packets.
 	Packets float64 `yaml:"packets" default:"0" range:"0.."`
-	// Limit is the largest number of rows of all dimensions together. Each dimension has its largest,
-	// the same number for all.
+	// Limit bounds the rows of all dimensions together. Each of them has the same number of rows,
+	// its largest.
 	Limit int `yaml:"limit" default:"500" range:"1.."`
 	// Capacity is the packets per second of a link. If it is not 0, the share is of what the link can
 	// carry in an epoch.
@@ -170,9 +169,8 @@ type HeavyChanges struct {
 	Share float64 `yaml:"share" default:"0.01" range:">0..1"`
 	// Packets is the least number of packets.
 	Packets float64 `yaml:"packets" default:"20" range:"0.."`
-	// Limit is the largest number of rows of all nodes and dimensions together. Each node and
-	// dimension has its largest, the same number for all. Node "network" has as many rows as they
-	// together.
+	// Limit bounds the rows of all nodes and dimensions together. Each of them has the same number
+	// of rows, its largest. Node "network" may have as many rows more.
 	Limit int `yaml:"limit" default:"200" range:"1.."`
 }
 
@@ -186,7 +184,7 @@ type Victims struct {
 
 // Alerts defines when results are alerts.
 type Alerts struct {
-	// Packets is the least number of packets of an epoch from which it is judged.
+	// Packets is the number of packets from which on an epoch is judged.
 	Packets float64 `yaml:"packets" default:"1000" range:"1.."`
 	// Entropy is the least distance of the entropy from its usual value, in bits. It must also be six
 	// times the usual distance.
@@ -194,7 +192,7 @@ type Alerts struct {
 	// Change is the least change of a flow, as a share of the packets of the larger epoch. It must
 	// also differ from the usual largest change by six times the usual distance.
 	Change float64 `yaml:"change" default:"0.1" range:">0..1"`
-	// Hold is for how many epochs an alert lasts after the last epoch with its problem.
+	// Hold is the number of epochs that an alert lasts after the last epoch with its problem.
 	Hold int `yaml:"hold" default:"2" range:"0..1000"`
 }
 
