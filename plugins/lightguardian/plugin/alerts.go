@@ -99,14 +99,14 @@ func (p *Plugin) alarm(r *run) {
 	for at := range p.waitingBefore {
 		lost[at.key] = !r.early()
 	}
-	certain := p.settle(r)
+	queues := p.settle(r)
 	for _, f := range r.flows {
 		if lost[f.key] {
 			lost[f.key] = f.counted() && f.late == 0 && f.sent < f.got+uint64(max(r.config.Rules.DropPackets, 1))
 		}
 	}
 	for at, doubt := range p.waitingBefore {
-		if s := (sub{at.name, at.kind}); lost[at.key] {
+		if s := (sub{at.name, at.kind}); lost[at.key] && !queues[at.name].waits(&r.config.rules) {
 			if all[s] == nil {
 				all[s] = newEvidence()
 			}
@@ -124,7 +124,7 @@ func (p *Plugin) alarm(r *run) {
 			all[s].keys = append(all[s].keys, f.key)
 			switch {
 			case x.unsure || x.early && r.early():
-			case x.queued && certain[x.name] < uint64(max(r.config.Rules.DropPackets, 1)):
+			case x.queued && !queues[x.name].loses(&r.config.rules, f.size(), x.value):
 				waiting[at] = max(x.doubt, leastDoubt)
 			default:
 				all[s].count(f.key, x.doubt)
@@ -206,14 +206,37 @@ func (e *evidence) text(share float64) string {
 	return fmt.Sprintf("%d flows, with %.0f %% of its sketchlets: %s", len(e.keys), share, strings.Join(names, "; "))
 }
 
-// settle returns how many packets of the flows that pass a switch are lost there for certain, or on
-// the link in front of it, in the final results of an interval. A packet that waits in a queue at
-// the end of an interval arrives in the next one. So if a flow receives fewer packets in the next
-// interval than it lacks at a place until now, the others are lost there. Flows of few packets
-// often show it. Packets that a flow lacks at another place do not count: a full queue loses
-// packets at its switch, and lets others wait on their way to the next one. p.owed has the packets
-// that may still wait.
-func (p *Plugin) settle(r *run) map[string]uint64 {
+// queue holds what the flows of an interval, and the next interval, show about the packets that
+// they lack at a place: whether they are lost, or waited in a queue.
+type queue struct {
+	lost             uint64 // packets that did not arrive
+	endLack, endLost uint64 // packets that flows lacked which sent nothing more, and how many did not arrive
+}
+
+// loses reports whether the packets that a flow lacks at a place make a fault if as many of them
+// are lost as of the packets of flows that ended, or all if no flow ended. share is the share of
+// the flow's packets that it lacks.
+func (q queue) loses(rules *analysis.Rules, sent uint64, share float64) bool {
+	if q.endLack > 0 {
+		share *= float64(q.endLost) / float64(q.endLack)
+	}
+	return q.lost >= uint64(max(rules.DropPackets, 1)) && share >= rules.Drops &&
+		share*float64(sent) >= float64(rules.DropPackets)
+}
+
+// waits reports whether there was a queue at the place when the interval ended.
+func (q queue) waits(rules *analysis.Rules) bool {
+	return q.endLack-q.endLost >= uint64(max(rules.DropPackets, 1))
+}
+
+// settle returns the queues at switches, or on the links in front of them, in the final results of
+// an interval. A packet that waits in a queue at the end of an interval arrives in the next one. So
+// if a flow receives fewer packets in the next interval than it lacks at a place until now, the
+// others are lost there, unless the flow sends more packets, which may all be lost behind the
+// place. Flows of few packets often show it. Packets that a flow lacks at another place do not
+// count: a full queue loses packets at its switch, and lets others wait on their way to the next
+// one. p.owed has the packets that may still wait.
+func (p *Plugin) settle(r *run) map[string]queue {
 	if r.early() {
 		return nil
 	}
@@ -222,23 +245,33 @@ func (p *Plugin) settle(r *run) map[string]uint64 {
 		before = nil
 	}
 	p.owed, p.owedOf = map[place]uint64{}, r.number
-	certain := map[string]uint64{}
+	out := map[string]queue{}
 	for _, f := range r.flows {
 		if !f.counted() || f.rerouted || !r.next.measures(f.from) || !r.next.measures(f.to) {
 			continue
 		}
-		arrives := uint64(0)
+		sends, arrives := uint64(0), uint64(0)
 		if e := r.next.flows[f.key]; e != nil {
-			arrives = e.received
+			sends, arrives = e.sent, e.received
 		}
 		lost := uint64(0) // behind a place: these packets do not arrive, wherever they waited
 		for _, l := range slices.Backward(f.lacks()) {
-			at := place{key: f.key, name: l.name}
+			at, q := place{key: f.key, name: l.name}, out[l.name]
 			owed := before[at] + l.packets
-			if n := owed - min(owed, arrives+lost); n > 0 && l.excess(uint32(min(n, math.MaxUint32))) <= unlikely {
-				certain[l.name] += n
+			n := owed - min(owed, arrives+lost)
+			if n > 0 && l.excess(uint32(min(n, math.MaxUint32))) > unlikely {
+				n = 0
+			}
+			if n > 0 {
 				lost += l.packets
 			}
+			if owed >= sends {
+				q.lost += n
+			}
+			if sends == 0 {
+				q.endLack, q.endLost = q.endLack+owed, q.endLost+n
+			}
+			out[l.name] = q
 			if owed = min(owed, arrives); owed > 0 && slices.ContainsFunc(f.faults, func(x fault) bool {
 				return x.queued && x.name == l.name
 			}) {
@@ -246,7 +279,7 @@ func (p *Plugin) settle(r *run) map[string]uint64 {
 			}
 		}
 	}
-	return certain
+	return out
 }
 
 // tested returns how many flows could have shown a detour or a loop at a switch: other flows can

@@ -49,9 +49,11 @@ type hop struct {
 	off   bool // whether the hop is off the expected path
 	whole bool // whether later columns do not change the hop
 
-	seen     uint32  // packets that the sketch has; Packets may be fewer
-	capped   bool    // the sketch has more packets than the sender sent
-	unjudged bool    // the hop is not on all paths that were in force
+	seen   uint32 // packets that the sketch has; Packets may be fewer
+	capped bool   // the sketch has more packets than the sender sent
+	// unjudged hops are not compared with others: they are not on all paths that were in force, or
+	// off the path and not in front of its next place, so that packets were lost anywhere between.
+	unjudged bool
 	doubt    float64 // probability that the flow did not pass a hop that is not on its path
 }
 
@@ -100,7 +102,8 @@ func (i *interval) follow(k flow.Key) *flowState {
 	}
 	for j := range f.hops {
 		h := &f.hops[j]
-		h.unjudged = !h.off && slices.ContainsFunc(paths, func(p []string) bool { return !slices.Contains(p, h.name) })
+		h.unjudged = !h.off && slices.ContainsFunc(paths, func(p []string) bool { return !slices.Contains(p, h.name) }) ||
+			h.off && (j+1 == len(f.hops) || !slices.Contains(r.Neighbors(h.name), f.hops[j+1].name))
 	}
 	f.confirm(i, r)
 	f.locate(i, e, r)
@@ -195,7 +198,7 @@ func (i *interval) gap(h *hop, f *flowState, e *ends) {
 	}
 	long := float64(i.config.units(e.receivedGap))
 	length := float64(i.config.units(i.length)) * float64(i.epochs)
-	gap, seen, ok := i.switches[h.name].sketch.Gap(f.key.AppendBinary(nil), uint32(min(f.sent, math.MaxUint32)),
+	gap, seen, ok := i.switches[h.name].sketch.Gap(f.key.AppendBinary(nil), uint32(min(f.sent, uint64(h.seen))),
 		uint32(long*(1-sameGap)), uint32(min(long*(1+sameGap), math.MaxUint32)), min(1, long/max(length, 1)))
 	if h.Seen = seen; ok {
 		h.Interval, h.Mixed, h.Chance = gap, false, otherGap

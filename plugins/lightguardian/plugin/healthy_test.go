@@ -12,6 +12,8 @@ import (
 
 	"github.com/netsketch/netsketch/hostagent/lightguardian/wire"
 	"github.com/netsketch/netsketch/plugins/sdk"
+	"github.com/netsketch/netsketch/plugins/sdk/sdktest"
+	"github.com/netsketch/netsketch/sketch/flow"
 	"github.com/netsketch/netsketch/sketch/sumax"
 )
 
@@ -414,4 +416,119 @@ func TestLargeFlows(t *testing.T) {
 	expect(t, rows(t, out, summariesList), "spine1 5-tuple", map[string]any{
 		"packets": 140_000, "distinct-flows": 2, "entropy": 1.0})
 	expect(t, rows(t, out, rangeList), "spine1 65536", map[string]any{"upper": 131_071, "flows": 2})
+}
+
+// TestOffPath: the last switch of a path loses all packets of flows, and a switch beside it, from
+// which no link leads to the receiver, has as many packets of other flows. The packets are not lost
+// on the receiver's link.
+func TestOffPath(t *testing.T) {
+	n := simNetwork()
+	n.Devices = append(n.Devices, n.Devices[3])
+	n.Devices[4].Name = "z"
+	n.Links = append(n.Links, sdk.Link{A: sdk.Endpoint{Node: "spine1", Port: 5}, B: sdk.Endpoint{Node: "z", Port: 1}})
+	p, s := New(), newSim(t)
+	h := sdktest.Start(t, p, sdktest.Options{Config: simConfig(""), Network: n, EpochLength: time.Second})
+	beside := simSketch(t, "z")
+	for _, k := range simKeys(t, 2, "spine1", 8) {
+		*s.add(0, k) = wire.Flow{Key: k, Sent: 100}
+		s.pass(k, 100, 10, 1000, "leaf1", "spine1")
+		beside.Add(k.AppendBinary(nil), 100)
+	}
+	h.Analyze(simEpoch(t, h, 5, nil, s, nil))
+	p.at(p.numberOf(5)).switches["z"] = &column{sketch: beside}
+	out := h.Analyze(simEpoch(t, h, 6, s, s, everything))
+	for key, row := range rows(t, out, alertList) {
+		if strings.HasPrefix(key, "h3 ") && row["active"] == true {
+			t.Errorf("alert %s: %v", key, row["text"])
+		}
+	}
+}
+
+// TestSteadyQueue: a queue that neither grows nor ends keeps packets of all flows from one interval
+// to the next one, and a tenth of the packets of small flows that waited are lost behind it. No
+// flow loses a fault's packets at the switch with the queue.
+func TestSteadyQueue(t *testing.T) {
+	h, keys := start(t, ""), simKeys(t, 2, "spine1", 400)
+	var intervals []*sim
+	for range 5 {
+		intervals = append(intervals, newSim(t))
+	}
+	for n, s := range intervals {
+		for j, k := range keys[:10] { // what waits changes by a packet or two
+			sent, waits := uint64(100+j), uint64(20+(n+j)%3)
+			*s.add(0, k) = wire.Flow{Key: k, Sent: sent}
+			*s.add(2, k) = wire.Flow{Key: k, Received: sent}
+			if n == 0 {
+				s.flows[2][k].Received -= waits
+			}
+			s.pass(k, int(sent), 10, 1000, "leaf1")
+			s.pass(k, int(sent-waits), 900, 1000, "spine1", "leaf2")
+		}
+		if n+1 == len(intervals) {
+			break
+		}
+		for j, k := range keys[10+n*60:][:60] { // flows of one packet
+			*s.add(0, k) = wire.Flow{Key: k, Sent: 1}
+			s.pass(k, 1, 10, 1000, "leaf1")
+			if j%10 > 0 {
+				*intervals[n+1].add(2, k) = wire.Flow{Key: k, Received: 1}
+			}
+		}
+	}
+	for n, s := range intervals {
+		var before *sim
+		if n > 0 {
+			before = intervals[n-1]
+		}
+		alerts := rows(t, h.Analyze(simEpoch(t, h, 5+uint64(n), before, s, everything)), alertList)
+		if row := alerts["spine1 PACKETS_LOST"]; row != nil && row["active"] == true {
+			t.Errorf("epoch %d: alert %v", 5+n, row["text"])
+		}
+	}
+}
+
+// TestLateGaps: packets of a flow stall behind spine1, and some of them arrive in the next
+// interval. At leaf2 packets of other flows divide the gap in all of its buckets, and a bucket has
+// as many packets as the flow sent. So leaf2 does not show that the packets stalled behind it.
+func TestLateGaps(t *testing.T) {
+	p, k, s, next := New(), simKey(t, 2, "spine1"), newSim(t), newSim(t)
+	h := sdktest.Start(t, p, sdktest.Options{Config: simConfig(""), Network: simNetwork(), EpochLength: time.Second})
+	const packets, late, each, gap = 50, 10, 5000, 400_000
+	*s.add(0, k) = wire.Flow{Key: k, Sent: packets, SentGap: each}
+	*s.add(2, k) = wire.Flow{Key: k, Received: packets - late, ReceivedGap: gap + each}
+	*next.add(2, k) = wire.Flow{Key: k, Received: late}
+	s.pass(k, packets, 10, each, "leaf1")
+	record := func(name string, from, to uint32) {
+		for n := from; n < to; n++ {
+			s.sketches[name].Record(k.AppendBinary(nil), sumax.Packet{Delay: 10, At: 1 + n*each + n/20*gap})
+		}
+	}
+	record("spine1", 0, packets-late)
+	record("leaf2", 0, 20)
+	column := func(k flow.Key, row int) int {
+		x := simSketch(t, "leaf2")
+		x.Add(k.AppendBinary(nil), 1)
+		return slices.Index(x.Row(row), 1)
+	}
+	shared := [3]bool{}
+	for port := range uint16(1000) {
+		o := k
+		o.SrcPort = 2000 + port
+		row := slices.IndexFunc([]int{0, 1, 2}, func(row int) bool { return column(o, row) == column(k, row) })
+		if row >= 0 && shared[row] {
+			continue
+		}
+		for n := range uint32(late) {
+			s.sketches["leaf2"].Record(o.AppendBinary(nil), sumax.Packet{Delay: 10, At: 100_000 + n*40_000})
+		}
+		if row >= 0 {
+			shared[row] = true
+		}
+	}
+	record("leaf2", 20, packets-late)
+	h.Analyze(simEpoch(t, h, 5, nil, s, nil))
+	h.Analyze(simEpoch(t, h, 6, s, next, everything))
+	if leaf2 := p.at(p.numberOf(5)).follow(k).hops[2]; !leaf2.Mixed || leaf2.Seen > 0.9 {
+		t.Errorf("leaf2 would have shown the gap with probability %v, mixed %v", leaf2.Seen, leaf2.Mixed)
+	}
 }

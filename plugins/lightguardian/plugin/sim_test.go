@@ -60,14 +60,21 @@ func newSim(t testing.TB) *sim {
 	t.Helper()
 	s := &sim{map[string]*sumax.Sketch[family.P4]{}, map[int]map[flow.Key]*wire.Flow{}}
 	for _, d := range simNetwork().Devices {
-		var err error
-		if s.sketches[d.Name], err = sumax.New[family.P4](sumax.Config{Rows: 3, Width: simColumns,
-			Ranges: []uint32{50, 100, 200}, Intervals: true, Seed: uint64(seedOf(d.Name))}); err != nil {
-			t.Fatal(err)
-		}
+		s.sketches[d.Name] = simSketch(t, d.Name)
 	}
 	for h := range 4 {
 		s.flows[h] = map[flow.Key]*wire.Flow{}
+	}
+	return s
+}
+
+// simSketch is an empty sketch of a switch.
+func simSketch(t testing.TB, name string) *sumax.Sketch[family.P4] {
+	t.Helper()
+	s, err := sumax.New[family.P4](sumax.Config{Rows: 3, Width: simColumns, Ranges: []uint32{50, 100, 200},
+		Intervals: true, Seed: uint64(seedOf(name))})
+	if err != nil {
+		t.Fatal(err)
 	}
 	return s
 }
