@@ -102,6 +102,25 @@ func checkCalibrated(t *testing.T, e *Estimate) int {
 	return checkWeights(t, e)
 }
 
+// TestClasses: a size is at least the smallest one of its class and below that of the next class.
+// Classes are single sizes up to 16, and then eighths of a power of two.
+func TestClasses(t *testing.T) {
+	for x := 0.0; x < 1e6; x += max(1, math.Floor(x/100)) {
+		class := classOf(x)
+		if low := sizeOf(class); low > x*(1+1e-12) || x <= 16 && low != x || sizeOf(class+1) <= x {
+			t.Errorf("%v: class %d from %v to %v", x, class, low, sizeOf(class+1))
+		}
+	}
+	for class := uint8(16); class < 240; class++ {
+		if ratio := sizeOf(class+8) / sizeOf(class); math.Abs(ratio-2) > 1e-9 {
+			t.Errorf("class %d: %v times the size eight classes before", class+8, ratio)
+		}
+	}
+	if class := classOf(math.Inf(1)); class != math.MaxUint8 {
+		t.Errorf("the largest class is %d", class)
+	}
+}
+
 // TestSample: a flow is in the sample if its level is one of those that keep flows of its size, and
 // its weight follows from the probability of such a level.
 func TestSample(t *testing.T) {
