@@ -171,7 +171,7 @@ func TestChameleMonUndecoded(t *testing.T) {
 	r, w := playWatched(t, s, nil)
 	w.alerted(t, r, "network", "NOT_DECODED", "the difference of the IPv4 HL parts was not decoded: about 15", lost)
 	for _, edge := range []string{"edge1-1", "edge1-2", "edge2-1", "edge2-2"} {
-		w.alerted(t, r, edge, "NOT_DECODED", "the HH part was not decoded", all)
+		w.alerted(t, r, edge, "NOT_DECODED", "the HH part of "+edge+" was not decoded", all)
 	}
 	for _, i := range []int{lost, all} { // losses and totals that are still known
 		e := losses(t, &r.Epochs[i])

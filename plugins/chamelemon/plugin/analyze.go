@@ -223,16 +223,17 @@ func (a *analysis) read(ctx context.Context) error {
 	return nil
 }
 
+// absent returns the names of the edge switches whose data is not whole.
+func (a *analysis) absent() []string {
+	return slices.DeleteFunc(a.b.names(), func(name string) bool {
+		return slices.ContainsFunc(a.readings, func(r *reading) bool { return r.edge.name == name && r.whole })
+	})
+}
+
 // detect decodes the lost packets. It requires all edge switches: packets that entered or left at
 // a missing switch would add to the losses or hide them.
 func (a *analysis) detect() {
-	var absent []string
-	for i := range a.b.edges {
-		name := a.b.edges[i].name
-		if !slices.ContainsFunc(a.readings, func(r *reading) bool { return r.edge.name == name && r.whole }) {
-			absent = append(absent, name)
-		}
-	}
+	absent := a.absent()
 	switch {
 	case a.b.problem != "":
 		a.losses = &losses{reason: a.b.problem}
@@ -271,7 +272,7 @@ func (a *analysis) undecoded() {
 	for _, r := range a.readings {
 		switch {
 		case !r.hhCounted:
-			a.problem(r.edge.name, notDecoded, "the HH part was not decoded")
+			a.problem(r.edge.name, notDecoded, fmt.Sprintf("the HH part of %s was not decoded", r.edge.name))
 		case !r.decoded:
 			a.problem(r.edge.name, notDecoded, "heavy hitters that share all buckets of the HH part are missing")
 		}

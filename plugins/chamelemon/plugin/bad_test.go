@@ -58,7 +58,7 @@ func TestMissingEdge(t *testing.T) {
 		t.Errorf("network: %v", network)
 	}
 	if a := row(t, r, attentionList); a["status"] != "LOST" || a["edge-switches-delivered"] != "3" ||
-		!strings.Contains(a["problem"], "edge2") {
+		!strings.Contains(a["problem"], "edge2") || reason(t, r) != "SWITCH_MISSING" {
 		t.Errorf("attention: %v", a)
 	}
 	if !said(r, "edge2") {
@@ -70,6 +70,16 @@ func TestMissingEdge(t *testing.T) {
 	if !said(r, ": resolved") {
 		t.Errorf("no event that the alert is resolved: %v", r.Events)
 	}
+}
+
+// reason returns the reason of an epoch's losses, which the summary shares.
+func reason(t *testing.T, r *sdk.Results) string {
+	t.Helper()
+	a, s := row(t, r, attentionList)["reason"], row(t, r, totalList)["reason"]
+	if a != s {
+		t.Errorf("reasons %q and %q", a, s)
+	}
+	return a
 }
 
 // TestOutOfStep: an edge's downstream part is of another epoch. Nothing is called exact.
@@ -86,7 +96,7 @@ func TestOutOfStep(t *testing.T) {
 		e.Put("edge3", *other.Device("edge3").Object(name))
 	}
 	r := f.h.Analyze(e)
-	if a := row(t, r, attentionList); a["status"] != "PARTIAL" || a["problem"] == "" {
+	if a := row(t, r, attentionList); a["status"] != "PARTIAL" || a["problem"] == "" || reason(t, r) != "OUT_OF_STEP" {
 		t.Errorf("attention: %v", a)
 	}
 	for _, v := range lab.Rows(r, victimList) {
@@ -205,7 +215,8 @@ func TestOverflow(t *testing.T) {
 func TestOverfull(t *testing.T) {
 	f := newFabric(t, 24, `{}`)
 	r := f.play(f.flows(80_000, 0.05, 0))
-	if a := row(t, r, attentionList); a["status"] != "LOST" || !strings.Contains(a["problem"], "HH part") {
+	if a := row(t, r, attentionList); a["status"] != "LOST" || !strings.Contains(a["problem"], "HH part") ||
+		reason(t, r) != "NOT_DECODED" {
 		t.Errorf("attention %v", a)
 	}
 	s := row(t, r, summaryList, "node", "edge1")

@@ -12,6 +12,7 @@ import (
 
 	"github.com/netsketch/netsketch/plugins/chamelemon/sizes"
 	"github.com/netsketch/netsketch/plugins/sdk"
+	"github.com/netsketch/netsketch/plugins/sdk/alert"
 	"github.com/netsketch/netsketch/sketch/flow"
 	"github.com/netsketch/netsketch/yang/table"
 )
@@ -84,8 +85,7 @@ func (a *analysis) views() []*view {
 		compare: a.b.problem == "", problem: a.b.problem, empty: true}
 	hitters, changes := make(map[string]sized), make(map[string]changed)
 	out := []*view{all}
-	first, delivered := true, 0
-	var absent []string
+	first, delivered, absent := true, 0, []string(nil)
 	for i := range a.b.edges {
 		name := a.b.edges[i].name
 		at := slices.IndexFunc(a.readings, func(r *reading) bool { return r.edge.name == name })
@@ -366,13 +366,26 @@ func (a *analysis) statusOf(v *view) (s sdk.Status, why string) {
 	return sdk.StatusComplete, v.problem
 }
 
+// reasonOf returns the condition of a problem in words: that of the alert with this text, if any.
+func (a *analysis) reasonOf(problem string) string {
+	i := slices.IndexFunc(a.problems, func(p alert.Problem) bool { return strings.HasPrefix(p.Text, problem) })
+	switch {
+	case problem == "":
+		return ""
+	case i >= 0:
+		return string(a.problems[i].Kind)
+	case len(a.absent()) > 0:
+		return sdk.SwitchMissing
+	}
+	return sdk.Inexact
+}
+
 // totalTable describes the results of the epoch as a whole. network is the view of the network.
 func (a *analysis) totalTable(network *view) (*table.Table, error) {
 	b := table.NewBuilder(totalList)
 	of := a.epoch.Range(a.epoch.Number, a.epoch.Number)
 	of.Status, of.Problem = a.statusOf(network)
-	of.Reason = map[[2]bool]string{{false, false}: sdk.SwitchMissing, {false, true}: sdk.SwitchMissing,
-		{true, false}: "NOT_DECODED"}[[2]bool{network.whole, network.decoded}]
+	of.Reason = a.reasonOf(of.Problem)
 	of.Append(b)
 	b.Uint("state/active-alerts").Append(a.alerts.Active())
 	b.Uint("state/omitted-rows").Append(a.omitted)
@@ -481,38 +494,24 @@ func (a *analysis) attentionTable() (*table.Table, error) {
 	b := table.NewBuilder(attentionList)
 	b.Text("state/network-state").Append(a.attention.State.String())
 	b.Text("state/next-state").Append(a.next.State.String())
-	status := sdk.StatusComplete
-	switch {
-	case !a.losses.deltas:
+	status := map[bool]sdk.Status{true: sdk.StatusComplete, false: sdk.StatusPartial}[a.losses.complete]
+	if !a.losses.deltas {
 		status = sdk.StatusLost
-	case !a.losses.complete:
-		status = sdk.StatusPartial
 	}
 	b.Text("state/status").Append(status.String())
-	b.Text("state/problem").AppendSome(cmp.Or(a.losses.reason, a.warning, a.applied.reasons()))
+	problem := cmp.Or(a.losses.reason, a.warning, a.applied.reasons())
+	b.Text("state/problem").AppendSome(problem)
+	b.Text("state/reason").AppendSome(a.reasonOf(problem))
 	b.Bool("state/configuration-known").Append(a.settled)
 	b.Uint("state/low-threshold").Append(uint64(a.attention.Tl))
-	high := uint32(0)
-	for _, th := range a.attention.Th {
-		high = max(high, th)
-	}
-	b.Uint("state/highest-threshold").Append(uint64(high))
+	b.Uint("state/highest-threshold").Append(uint64(slices.Max(slices.AppendSeq([]uint32{0}, maps.Values(a.attention.Th)))))
 	b.Float("state/sample-rate").Append(table.Decimal(float64(a.attention.Sample)/Sampled, 6))
 	n, ok := a.losses.number(&a.attention)
 	estimated(b.Uint("state/victims"), n, ok)
 	b.Uint("state/edge-switches").Append(uint64(len(a.b.edges)))
-	whole := 0
-	for _, r := range a.readings {
-		if r.whole {
-			whole++
-		}
-	}
-	b.Uint("state/edge-switches-delivered").Append(uint64(whole))
-	since, at := b.Uint("state/changed-from"), b.Uint("state/last-change")
-	if a.transitions.Count > 0 {
-		since.Append(a.transitions.From)
-		at.Append(uint64(max(a.transitions.At, 0)))
-	}
+	b.Uint("state/edge-switches-delivered").Append(uint64(len(a.b.edges) - len(a.absent())))
+	b.Uint("state/changed-from").AppendIf(a.transitions.From, a.transitions.Count > 0)
+	b.Uint("state/last-change").AppendIf(uint64(max(a.transitions.At, 0)), a.transitions.Count > 0)
 	b.Uint("state/changes").Append(a.transitions.Count)
 	b.Uint("state/response-time").Append(uint64(max(a.response, 0)))
 	b.Uint("state/analysis-time").Append(uint64(max(a.total, 0)))
