@@ -240,6 +240,7 @@ func TestConfigure(t *testing.T) {
 	for _, tc := range []struct{ config, field string }{
 		{`{"division": {"reserve": 4000}}`, "division.reserve"},
 		{`{"division": {"ill-hl": 3000, "ill-ll": 512}}`, "division.ill-hl"},
+		{`{"division": {"ill-ll": 4000}}`, "division.ill-ll"},
 		{`{"division": {"ill-ll": -1}}`, "division.ill-ll"},
 		{`{"heavy-hitters": {"share": 2, "limit": 1}}`, "heavy-hitters.share"},
 		{`{"iterations": 0}`, "iterations"},
@@ -256,9 +257,10 @@ func TestConfigure(t *testing.T) {
 		if !errors.As(err, &fields) || fields[0].Key != tc.field {
 			t.Errorf("%s: %v, expected an error of %s", tc.config, err, tc.field)
 		}
-		if tc.field == "division.reserve" && !strings.Contains(err.Error(), "4000") &&
-			!strings.Contains(err.Error(), "3072") {
-			t.Errorf("the sizes are not named: %v", err)
+		for _, named := range []string{"4000", "3072", "edge1"} {
+			if strings.Contains(tc.config, "4000") && !strings.Contains(err.Error(), named) {
+				t.Errorf("%s is not named: %v", named, err)
+			}
 		}
 	}
 	f := newFabric(t, 25, `{}`)

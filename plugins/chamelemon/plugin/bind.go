@@ -66,17 +66,15 @@ func (l *layout) room(c *Configuration) [families]Room {
 	return room
 }
 
-// fits returns the fields of the configuration that exceed the pipelines' memory.
-func (r *Room) fits() settings.KeyErrors {
-	var errs settings.KeyErrors
+// fits returns the keys of a division that exceed the encoders, which are equal at all edges.
+func (b *binding) fits(d *Division) (errs settings.KeyErrors) {
+	r, encoders := &b.room[0], "the downstream encoders of switch "+b.edges[0].name
 	if r.Reserve > r.Down {
-		errs = append(errs, settings.KeyError{Key: "division.reserve",
-			Message: fmt.Sprintf("is %d buckets an array; the downstream encoders have %d", r.Reserve, r.Down)})
+		errs.Add("division.reserve", "is %d buckets an array; %s have %d", d.Reserve, encoders, r.Down)
 	}
 	if r.IllHL+r.IllLL > r.Down {
-		errs = append(errs, settings.KeyError{Key: "division.ill-hl",
-			Message: fmt.Sprintf("%d for HL and %d for LL are more than the %d buckets an array of the downstream encoders",
-				r.IllHL, r.IllLL, r.Down)})
+		key := map[bool]string{true: "division.ill-hl", false: "division.ill-ll"}[d.IllHL > 0]
+		errs.Add(key, "%d buckets an array for HL and %d for LL; %s have %d", r.IllHL, r.IllLL, encoders, r.Down)
 	}
 	return errs
 }
@@ -307,7 +305,7 @@ func bind(c *Configuration, network *sdk.Network) (*binding, error) {
 			strings.Join(marking, ", ")
 	}
 	b.room = b.layout.room(c)
-	if errs := b.room[0].fits(); len(errs) > 0 {
+	if errs := b.fits(&c.Division); len(errs) > 0 {
 		return nil, errs
 	}
 	return b, nil

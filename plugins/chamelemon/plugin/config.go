@@ -68,7 +68,7 @@ type Victims struct {
 // Division is in buckets per array; 0: the paper's share of the downstream encoders.
 type Division struct {
 	// Reserve is the least part for heavy victim flows (HL) while the network is healthy. If 0, a
-	// sixth.
+	// sixth. An even number is reduced by one.
 	Reserve int `yaml:"reserve" default:"0" range:"0.."`
 	// IllHL is the part for heavy victim flows (HL) while the network is ill. If 0, five sixths.
 	IllHL int `yaml:"ill-hl" default:"0" range:"0.."`
