@@ -504,7 +504,7 @@ func (a *analysis) attentionTable() (*table.Table, error) {
 	b.Text("state/reason").AppendSome(a.reasonOf(problem))
 	b.Bool("state/configuration-known").Append(a.settled)
 	b.Uint("state/low-threshold").Append(uint64(a.attention.Tl))
-	b.Uint("state/highest-threshold").Append(uint64(slices.Max(slices.AppendSeq([]uint32{0}, maps.Values(a.attention.Th)))))
+	b.Uint("state/highest-threshold").Append(uint64(slices.Max(append(slices.Collect(maps.Values(a.attention.Th)), 0))))
 	b.Float("state/sample-rate").Append(table.Decimal(float64(a.attention.Sample)/Sampled, 6))
 	n, ok := a.losses.number(&a.attention)
 	estimated(b.Uint("state/victims"), n, ok)
