@@ -111,7 +111,8 @@ type Limits struct {
 	Flows int `yaml:"flows" default:"500" range:"0..1000000"`
 	// Hops is the number of flows with rows of their hops and delays, the first ones of flows.
 	Hops int `yaml:"hops" default:"100" range:"0..1000000"`
-	// Faults is the number of faults of flows at switches.
+	// Faults is the number of faults of flows at switches, divided equally among kinds of faults. What
+	// a kind does not need is for the others.
 	Faults int `yaml:"faults" default:"200" range:"0..1000000"`
 }
 

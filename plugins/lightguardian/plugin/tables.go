@@ -340,10 +340,10 @@ func (r *run) faultTable(since map[place]uint64) (*table.Table, error) {
 	value, sure := b.Float("state/value"), b.Bool("state/located")
 	confidence, share := b.Float("state/confidence"), b.Float("state/coverage")
 	quality := b.Text("state/quality")
-	rows := 0
+	left := r.faultQuotas()
 	for _, f := range r.flows {
 		for _, x := range f.faults {
-			if rows++; rows > r.config.Limits.Faults {
+			if left[x.kind]--; left[x.kind] < 0 {
 				r.omitted++
 				continue
 			}
@@ -360,6 +360,27 @@ func (r *run) faultTable(since map[place]uint64) (*table.Table, error) {
 		}
 	}
 	return b.Table()
+}
+
+// faultQuotas divides the limit of the list of faults among the kinds of faults: a kind gets as many
+// rows as it has faults, at most an equal share of the rows that kinds with fewer faults leave. So
+// many faults of one kind never hide all faults of another.
+func (r *run) faultQuotas() map[string]int {
+	faults := map[string]int{}
+	for _, f := range r.flows {
+		for _, x := range f.faults {
+			faults[x.kind]++
+		}
+	}
+	kinds := slices.SortedFunc(maps.Keys(faults), func(a, b string) int {
+		return cmp.Or(cmp.Compare(faults[a], faults[b]), strings.Compare(a, b))
+	})
+	quotas, rest := map[string]int{}, r.config.Limits.Faults
+	for i, kind := range kinds {
+		quotas[kind] = min(faults[kind], rest/(len(kinds)-i))
+		rest -= quotas[kind]
+	}
+	return quotas
 }
 
 func (r *run) nodeTable() (*table.Table, error) {
