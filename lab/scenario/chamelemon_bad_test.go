@@ -236,7 +236,8 @@ func TestChameleMonUnmeasuredEdge(t *testing.T) {
 // plugin keeps its configuration, a new one reports why it does not run, and a run does not begin.
 func TestChameleMonRefusedConfiguration(t *testing.T) {
 	cases := []struct{ config, text string }{
-		{"{division: {ill-hl: 3000, ill-ll: 512}}", "3000 for HL and 512 for LL are more than the 3072 buckets"},
+		{"{division: {ill-hl: 3000, ill-ll: 512}}",
+			"for HL and 512 for LL; the downstream encoders of switch edge1-1 have 3072"},
 		{"{start: {low: 9, high: 4}}", "9 packets are above start.high, 4"},
 	}
 	section := func(text string) settings.Section {

@@ -362,9 +362,9 @@ func (r *run) faultTable(since map[place]uint64) (*table.Table, error) {
 	return b.Table()
 }
 
-// faultQuotas divides the limit of the list of faults among the kinds of faults: a kind gets as many
-// rows as it has faults, at most an equal share of the rows that kinds with fewer faults leave. So
-// many faults of one kind never hide all faults of another.
+// faultQuotas divides the limit of the list of faults among kinds of faults, so that many faults of
+// one kind never hide all faults of another: a kind gets as many rows as it has faults, at most an
+// equal share of the rows that kinds with fewer faults leave.
 func (r *run) faultQuotas() map[string]int {
 	faults := map[string]int{}
 	for _, f := range r.flows {
