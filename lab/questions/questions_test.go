@@ -307,8 +307,7 @@ func play(t *testing.T, s *scenario.Scenario, at []int, ask func(*played)) {
 		HTTP: "127.0.0.1:0", Virtual: true, Start: start, GroundTruth: truth,
 		OnEpoch: func(run *scenario.Run) error {
 			if p.n++; p.n == 1 {
-				p.cost.Plugins = slices.DeleteFunc(slices.Clone(run.Report().Plugins),
-					func(plugin string) bool { return scenarios[plugin].file == "" })
+				p.cost.Plugins = run.Report().Plugins
 				if err := out.Start(run.Collector().Store()); err != nil {
 					return err
 				}
