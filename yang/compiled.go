@@ -20,9 +20,9 @@ import (
 //go:embed host.json
 var hostSchema []byte
 
-// HostSchema returns the schema of the module that a host agent serves. It is compiled already,
-// because netsketch-agent would be 3.4 MB larger with goyang, for which the linker keeps methods
-// that nothing calls.
+// HostSchema returns the schema of the module that a host agent serves. The binary has it compiled:
+// with goyang, for which the linker keeps methods that nothing calls, netsketch-agent would be
+// 3.4 MB larger.
 var HostSchema = sync.OnceValues(func() (*Schema, error) { return decodeSchema(hostSchema) })
 
 // compiledSchema is a schema in a file.

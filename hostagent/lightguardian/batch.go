@@ -85,8 +85,8 @@ func (b *Batch) packet(key *flow.Key, received bool, now time.Duration) {
 }
 
 // Keep adds a sketchlet that arrived in a packet of a flow; key is nil if the flow is not known. A
-// sketchlet that differs from an earlier one of the same column replaces it, because a packet that
-// waited in a queue while its interval ended was counted in between.
+// sketchlet that differs from an earlier one of the same column replaces it: between the two, the
+// switch counted a packet that had waited in a queue while its interval ended.
 func (b *Batch) Keep(s wire.Sketchlet, key *flow.Key) {
 	if b.settings == nil {
 		return

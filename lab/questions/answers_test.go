@@ -728,8 +728,8 @@ func (p *played) complete(plugin string) bool {
 const onTheirWay = 2
 
 // inTime returns how many of n packets that a flow sent in an epoch left a switch in it.
-// LightGuardian counts packets in the interval in which they leave a switch; those that are still
-// on their way at its end count in the next one.
+// LightGuardian counts packets in the interval in which they leave a switch. Packets that are still
+// on their way to the switch when an interval ends count in the next interval.
 func inTime(t *testing.T, plugin string, r row, n float64) float64 {
 	t.Helper()
 	if plugin != "lightguardian" || r["packets"] == "" {
@@ -845,8 +845,8 @@ func (p *played) delays(plugin string, rows []row) int {
 	return len(at)
 }
 
-// ranges checks that the ranges of delays have at most 2 % more packets than passed, for all flows
-// at all switches but one of ten: other flows share all received buckets of the flows that differ.
+// ranges checks, for each flow at each switch, that the ranges of delays have at most 2 % more
+// packets than passed. One in ten may have more: other flows share all its received buckets.
 func (p *played) ranges(plugin string) {
 	type at struct{ flow, node string }
 	sums, passed, beyond := map[at]float64{}, map[at]float64{}, 0

@@ -674,7 +674,9 @@ func countLimit[F family.Hash, E Field](t *testing.T, c Config) {
 	type table = *Sketch[F, E]
 	other := func(n int64) table {
 		s := build[F, E](t, c)
-		_ = s.Add(key, n)
+		if err := s.Add(key, n); err != nil {
+			t.Fatal(err)
+		}
 		return s
 	}
 	most := int64(^E(0) >> 1)
@@ -719,8 +721,7 @@ func countLimit[F family.Hash, E Field](t *testing.T, c Config) {
 			same(t, s, nil)
 		}
 	}
-	s := build[F, E](t, c)
-	_ = s.Add(key, most)
+	s := other(most)
 	same(t, s, map[string]int64{string(key): most})
 	for _, n := range []int64{1, sumsFrom} { // up to the limit, but not beyond
 		s = other(most - n)

@@ -172,7 +172,7 @@ func TestOverflow(t *testing.T) {
 	}
 }
 
-// TestOverflowOfAllRows: a key whose counters have all overflowed changes no word any more.
+// TestOverflowOfAllRows: packets of a key whose counters have all overflowed change no word.
 func TestOverflowOfAllRows(t *testing.T) {
 	for _, bits := range [][]int{nil, {8, 32}, {7, 31}} {
 		for _, cu := range []bool{false, true} {

@@ -167,8 +167,8 @@ func TestSample(t *testing.T) {
 	}
 }
 
-// probability returns the probability that a flow of a size is kept by a level that contributes,
-// and whether a level is one of these.
+// probability returns the probability that a level that contributes to the estimate keeps a flow of
+// a size. own reports whether the given level contributes.
 func probability(e *Estimate, size float64, level int) (p float64, own bool) {
 	for l, lv := range e.levels {
 		last := l == len(e.levels)-1

@@ -39,7 +39,7 @@ func (g *generator) load(to asm.Register, o operand) {
 }
 
 // integer writes instructions that put the value of an expression into R1, or jump to the label
-// undefined. The first temps values on the stack are in use.
+// undefined. They leave the first temps values on the stack as they are.
 func (g *generator) integer(e *query.Expression, temps int) error {
 	if o, ok := g.direct(e); ok {
 		if o.kind != query.Integer {

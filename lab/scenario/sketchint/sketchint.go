@@ -166,8 +166,8 @@ type exact struct {
 	now, before *truth.StaysEpoch
 	inflated    map[string]int // flows, by switch
 	// normal holds the mean latency before the inflation of each flow whose latency was inflated in
-	// the previous interval; 0 if that mean is not known. lasting holds it for the flows whose
-	// latency is inflated in this interval.
+	// the previous interval; 0 if that mean is not known. lasting holds the same mean for the flows
+	// whose latency is inflated in this interval.
 	normal, lasting map[truth.FlowAt]float64
 }
 

@@ -589,8 +589,8 @@ func TestConfiguration(t *testing.T) {
 }
 
 // TestPrograms: a sketch of another shape than that of the switches' programs is refused, with the
-// key, both values, the switch and what is expected. Of a switch whose program does not state the
-// shape, a warning says so; switches without a program are not compared.
+// key, both values, the switch and what is expected. A switch whose program does not state the
+// shape gets a warning. Switches without a program are not compared.
 func TestPrograms(t *testing.T) {
 	refused := func(config string, n sdk.Network) error {
 		_, err := New().Configure(t.Context(), sdk.Config{JSON: []byte(config)}, n)

@@ -36,8 +36,8 @@ type normal struct {
 	outside        int // epochs in a row
 }
 
-// differs reports whether the value of an epoch differs from the normal value by at least the
-// distance least and by several times the usual distance. Other values are added to the averages.
+// differs reports whether the value x of an epoch differs from the normal value by at least least,
+// and by several times the usual distance. It adds any other value to the averages.
 func (n *normal) differs(x, least float64) bool {
 	if n.epochs >= learned && math.Abs(x-n.mean) >= max(least, deviations*n.distance) {
 		if n.outside++; n.outside <= patience {
