@@ -75,6 +75,12 @@ func TestContradictions(t *testing.T) {
 	if bad := cycle.Solve(); !slices.Equal(bad, []int{3}) {
 		t.Errorf("Solve names rows %v, want 3", bad)
 	}
+	const high = 1_000_000 // so high that bounds alone do not show the contradiction
+	wide := build(make([]int64, 5), []int64{high, high, high, high, 9}, [][]int32{{4}, {0, 1}, {2, 3}, {0, 2}, {1, 3}},
+		[]int64{4, high, high, high, high + 1})
+	if bad := wide.Solve(); !slices.Equal(bad, []int{1, 2, 3, 4}) {
+		t.Errorf("Solve names rows %v, want 1 to 4", bad)
+	}
 }
 
 // TestBoundsContainAllSolutions compares with all solutions of small random systems: the bounds
