@@ -266,7 +266,7 @@ evidence: ## what CI leaves out, one after the other, also after a failure (hour
 	  figures-check fuzz-all sustain scale cost fidelity findings
 
 questions: $(INFLUXD) ## the queries of docs/yang.md about each scenario that ships (QUESTIONS="chamelemon/" for some)
-	$(MAKE) -C examples/cocosketch
+	cd examples/cocosketch && $(MAKE)
 	NETSKETCH_REQUIRE_INFLUXD=1 INFLUXD=$(INFLUXD) NETSKETCH_QUESTIONS=$(or $(QUESTIONS),all) $(GO) test -C lab/questions \
 	  -run 'OfShippedScenarios|OfDrawnNetworks' -count 1 -v -timeout 180m ./...
 

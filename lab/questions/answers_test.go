@@ -256,13 +256,14 @@ func (p *played) claims(r row, leaf string, n float64) bool {
 	if r[leaf] != "" && (quality == "EXACT" || quality == "UPPER_BOUND") {
 		high = r.number(p.t, leaf)
 	}
-	if bounded := quality != "ESTIMATE" && quality != "UPPER_BOUND"; bounded && r[leaf+"-low"] != "" {
+	if quality != "ESTIMATE" && r[leaf+"-low"] != "" {
 		low = max(low, r.number(p.t, leaf+"-low"))
 	}
-	if bounded := quality != "ESTIMATE" && quality != "LOWER_BOUND"; bounded && r[leaf+"-high"] != "" {
+	if quality != "ESTIMATE" && r[leaf+"-high"] != "" {
 		high = min(high, r.number(p.t, leaf+"-high"))
 	}
-	if quality == "" || n < low || n > high || r["confidence"] == "" && low > high {
+	other := quality == "LOWER_BOUND" && r[leaf+"-high"] != "" || quality == "UPPER_BOUND" && r[leaf+"-low"] != ""
+	if other || quality == "" || n < low || n > high || r["confidence"] == "" && low > high {
 		p.t.Errorf("true are %v %s; published is %v", n, leaf, r)
 	}
 	return low > math.Inf(-1) || high < math.Inf(1)
@@ -354,7 +355,9 @@ func (p *played) linkFlows(plugin string, rows []row) int {
 			p.t.Errorf("%s sent no packet on %s", r["flow"], link)
 		}
 		delete(sent, r["flow"])
-		least = min(least, r.number(p.t, "packets-high"))
+		if r["quality"] != "LOWER_BOUND" {
+			least = min(least, r.number(p.t, "packets-high"))
+		}
 	}
 	for flow, n := range sent {
 		if n > least {

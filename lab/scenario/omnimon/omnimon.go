@@ -96,7 +96,7 @@ func Algorithm() score.Algorithm {
 			of(FlowsExact, flows, score.Some(score.FoundCorrect), "packets", "bytes", "received-packets", "received-bytes",
 				"lost-packets"),
 			of(HopsPublished, hops, score.Some(score.Recall)),
-			of(HopsExact, hops, score.Some(score.FoundCorrect), "position", "packets-low", "packets-high", "bytes"),
+			of(HopsExact, hops, score.Some(correctHops), "position", "packets-low", "packets-high", "bytes"),
 			of(LossF1, losses, score.F1),
 			of(LossesExact, losses, score.Correct, lostLow, lostHigh, "lost-bytes"),
 			of(SwitchesExact, switches, score.Correct, lostLow, lostHigh),
@@ -286,6 +286,26 @@ var unknown = score.Number(math.NaN())
 // may have sent some, because the results do not list it.
 const untracked = "untracked"
 
+// correctHops is FoundCorrect. Where packets-low is the only bound, it must be the true number.
+func correctHops(m *score.Measure, published, truth score.Rows) (score.Score, bool) {
+	rows := maps.Clone(published)
+	for key, row := range rows {
+		if hasOnlyLower(row) {
+			filled := *row
+			filled.Leaves = maps.Clone(row.Leaves)
+			filled.Leaves["packets-high"] = row.Leaves["packets-low"]
+			rows[key] = &filled
+		}
+	}
+	return score.FoundCorrect(m, rows, truth)
+}
+
+// hasOnlyLower reports whether a row bounds its packets only from below.
+func hasOnlyLower(row *score.Row) bool {
+	_, ok := row.Number("packets-high")
+	return !ok && row.Text("quality") == string(sdk.LowerBound)
+}
+
 // bounded returns the share of the published rows whose bounds contain the true number, without
 // those of untracked flows. A row without a true number must have 0 as its lower bound.
 func bounded(_ *score.Measure, published, truth score.Rows) (score.Score, bool) {
@@ -296,7 +316,7 @@ func bounded(_ *score.Measure, published, truth score.Rows) (score.Score, bool) 
 		}
 		rows++
 		n := truth[key].Value("packets-low")
-		if low, high := row.Value("packets-low"), row.Value("packets-high"); low <= n && n <= high {
+		if low, high := row.Value("packets-low"), row.Value("packets-high"); low <= n && (n <= high || hasOnlyLower(row)) {
 			right++
 		}
 	}

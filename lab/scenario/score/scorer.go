@@ -214,6 +214,8 @@ func (c *Claim) wrong(leaf string, quality sdk.Quality, row, actual *Row) string
 	case !published && !below && !above && (c.Quality == "" || quality != sdk.Exact), got.Text != "" && !known,
 		quality == sdk.Estimate:
 		return ""
+	case above && quality == sdk.LowerBound || below && quality == sdk.UpperBound:
+		return fmt.Sprintf("is a %s and has the other bound, too", quality)
 	case below && low > want.Number || above && high < want.Number:
 		return fmt.Sprintf("is from %v to %v; the true value is %v", low, high, want.Number)
 	case quality == sdk.Exact && !published:

@@ -473,10 +473,10 @@ func (r *run) hopTable(flows []*published) (*table.Table, error) {
 			if !f.Known() && f.lossy == nil {
 				least, exact = 0, false
 			}
-			known(low, least, true)
-			known(high, most+int64(f.Untagged.Packets), true)
-			known(bytes, size, exact && f.Untagged.Packets == 0)
 			passed := r.passedQuality(&f.Flow, analysis.Bounds{Low: least, High: most})
+			known(low, least, true)
+			known(high, most+int64(f.Untagged.Packets), passed != sdk.LowerBound)
+			known(bytes, size, exact && f.Untagged.Packets == 0)
 			r.appendExtremes(extremes, func(n int) (v int64, ok bool) {
 				if v, ok = f.Sent[wire.FirstExtreme+wire.Statistic(n)], f.Sent[wire.Packets] > 0; f.lossy != nil {
 					v, ok = f.lossy.Extreme(n, r.config.Extremes[n].Min, i)
@@ -696,11 +696,12 @@ func (r *run) linkFlowTable() (*table.Table, error) {
 			names.Append(r.network.links[i].name)
 			keys.AppendText(&f.Key)
 			rank.Append(uint64(n + 1))
+			passed := r.passedQuality(&f.Flow, f.packets)
 			known(low, f.packets.Low, true)
-			known(high, f.packets.High, true)
+			known(high, f.packets.High, passed != sdk.LowerBound)
 			sure := r.exact() && !(r.provisional() && lacksPackets(&f.Flow))
 			known(bytes, f.bytes, f.exact && sure)
-			quality.Append(string(r.passedQuality(&f.Flow, f.packets)))
+			quality.Append(string(passed))
 		}
 	}
 	return b.Table()
