@@ -14,6 +14,7 @@ const (
 	classes   = 1024
 	emptiest  = 8
 	perOctave = 4 // resolution of the result
+	excess    = 3 // packets of the result by packets of the counters; noise of 16,384 counters is below 1.6
 )
 
 // Decompound estimates the numbers of flows with sizes from from to to-1, for sizes that are too
@@ -21,7 +22,8 @@ const (
 // distribution is a compound Poisson distribution, and Panjer's recursion, solved for the sizes,
 // gives their distribution. Counters are divided into at most 1,024 classes of equal width. The
 // result has four sizes per power of two, each of which stands for the flows around it. Decompound
-// fails with an error that wraps sketch.ErrLimit if almost all counters are in use.
+// fails with an error that wraps sketch.ErrLimit if almost all counters are in use, or if flows
+// share so many counters that the recursion does not converge.
 func Decompound(row []uint32, from, to uint32) (Distribution, error) {
 	if len(row) == 0 || from < 1 || to <= from {
 		return nil, fmt.Errorf("%w: estimate: sizes from %d up to %d, %d counters; expected ascending sizes and a counter",
@@ -29,7 +31,11 @@ func Decompound(row []uint32, from, to uint32) (Distribution, error) {
 	}
 	width := (to + classes - 1) / classes // width of a class
 	share := make([]float64, (to+width/2)/width+1)
+	most := 1.0 // packets of the flows, at most: the class of a counter is not below that of a flow in it
 	for _, v := range row {
+		if v+width/2 >= from {
+			most += float64(v + width/2)
+		}
 		if k := (uint64(v) + uint64(width)/2) / uint64(width); k < uint64(len(share)) {
 			share[k]++
 		}
@@ -59,6 +65,10 @@ func Decompound(row []uint32, from, to uint32) (Distribution, error) {
 			out[at] += flows * float64(len(row))
 		}
 		low = high
+	}
+	if packets := out.Packets(); !(packets <= excess*most) { // infinite numbers may add up to none
+		return nil, fmt.Errorf("%w: estimate: flows of %.3g packets in counters of %.3g: too many flows for this row",
+			sketch.ErrLimit, packets, most)
 	}
 	return out, nil
 }

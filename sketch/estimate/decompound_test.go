@@ -52,3 +52,41 @@ func TestDecompound(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestDecompoundDiverges: with so many flows that the recursion diverges there is no result. A
+// result does not have many more packets than the counters that can contain such flows.
+func TestDecompoundDiverges(t *testing.T) {
+	failed := 0
+	for _, largest := range []int{1, 10} {
+		for load := 1; load <= 16; load++ {
+			r := rand.New(rand.NewPCG(uint64(load), uint64(largest)))
+			var sizes []uint32
+			for range load * 16384 {
+				sizes = append(sizes, uint32(1+r.IntN(largest)))
+			}
+			row := spread(9, sizes, 16384)
+			for _, limits := range [][2]uint32{{1, 500}, {1, 5000}, {1, 65535}, {255, 500}, {255, 5000}, {255, 65535}} {
+				d, err := Decompound(row, limits[0], limits[1])
+				most, half := 1.0, limits[1]/2048 // of the width of a class
+				for _, v := range row {
+					if v+half >= limits[0] {
+						most += float64(v + half)
+					}
+				}
+				switch {
+				case errors.Is(err, sketch.ErrLimit):
+					failed++
+					if load == 1 {
+						t.Errorf("sizes to %d, %d to %d: %v", largest, limits[0], limits[1], err)
+					}
+				case err != nil || !(d.Packets() <= 3.001*most):
+					t.Errorf("sizes to %d, load %d, %d to %d: %.3g packets in counters of %.3g, %v", largest, load, limits[0],
+						limits[1], d.Packets(), most, err)
+				}
+			}
+		}
+	}
+	if failed < 50 {
+		t.Errorf("%d failed", failed)
+	}
+}
