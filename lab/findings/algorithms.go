@@ -3,6 +3,7 @@
 package main
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -30,6 +31,8 @@ type algorithm struct {
 	// faults are what is to be found, and disturbances what is not: at most one of them in a healthy
 	// run.
 	faults, disturbances []happening
+	// happenings are the kinds of them that were chosen; "" if all are drawn.
+	happenings string
 	// truth returns the rows of the ground truth that are findings of a kind, by subject. It is nil if
 	// alerts are judged in healthy networks only.
 	truth func(t score.Tables, kind string) map[string]*score.Row
@@ -141,6 +144,33 @@ func (a *algorithm) finds() []string {
 		return []string{"link", "switch"}
 	}
 	return finds
+}
+
+// only returns the algorithm with the faults and disturbances of some kinds, as often as they are
+// named; with its own if kinds is empty.
+func (a *algorithm) only(kinds string) (*algorithm, error) {
+	if kinds == "" {
+		return a, nil
+	}
+	b := *a
+	b.happenings, b.faults, b.disturbances = kinds, nil, nil
+	all := slices.Concat(a.faults, a.disturbances)
+	for _, kind := range strings.Split(kinds, ",") {
+		at := slices.IndexFunc(all, func(h happening) bool { return h.name == kind })
+		switch {
+		case at < 0:
+			var names []string
+			for _, h := range all {
+				names = append(names, h.name)
+			}
+			return nil, fmt.Errorf("-kinds: %s has no %q; it has %q", a.name, kind, names)
+		case at < len(a.faults):
+			b.faults = append(b.faults, all[at])
+		default:
+			b.disturbances = append(b.disturbances, all[at])
+		}
+	}
+	return &b, nil
 }
 
 // place stands for "link" or "switch", whichever the subject of the alert is.

@@ -41,8 +41,12 @@ const slowest = 4e3
 
 // String names a trial so that it can be drawn again.
 func (t *trial) String() string {
-	return fmt.Sprintf("-algorithms %s -topologies %s -faults=%v -seed %d -seeds 1", t.algorithm.name, t.topology,
-		t.faulty, t.seed)
+	kinds := ""
+	if t.algorithm.happenings != "" {
+		kinds = fmt.Sprintf(" -kinds %q", t.algorithm.happenings)
+	}
+	return fmt.Sprintf("-algorithms %s -topologies %s -faults=%v%s -seed %d -seeds 1", t.algorithm.name, t.topology,
+		t.faulty, kinds, t.seed)
 }
 
 // network is a drawn network, with the properties that faults need.

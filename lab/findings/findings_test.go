@@ -212,6 +212,35 @@ func TestIntervals(t *testing.T) {
 	}
 }
 
+// TestKinds: -kinds plays the named faults as often as they are named, and no others.
+func TestKinds(t *testing.T) {
+	r := run{algorithms: "lightguardian", topologies: "mesh", seeds: 1, share: 1,
+		kinds: "loop,abnormal jitter,abnormal jitter"}
+	all, err := r.trials(7)
+	if err != nil || len(all) != 1 || !all[0].faulty {
+		t.Fatalf("trials %v, %v", all, err)
+	}
+	got := map[string]int{}
+	for _, s := range all[0].spans {
+		got[s.what]++
+	}
+	// One of the faults happens a second time, together with the last one.
+	if got["loop"] < 1 || got["abnormal jitter"] < 2 || got["loop"]+got["abnormal jitter"] != 4 || len(got) != 2 {
+		t.Errorf("faults %v", got)
+	}
+	if want := `-kinds "loop,abnormal jitter,abnormal jitter" -seed 7`; !strings.Contains(all[0].String(), want) {
+		t.Errorf("%v; want %v", all[0], want)
+	}
+	r.kinds = "nothing"
+	if all, err = r.trials(7); err != nil || len(all) != 1 || all[0].faulty {
+		t.Errorf("trials %v, %v", all, err)
+	}
+	r.kinds = "flood"
+	if _, err = r.trials(7); err == nil || !strings.Contains(err.Error(), `no "flood"`) {
+		t.Errorf("error %v", err)
+	}
+}
+
 // TestPage: the table of a page is replaced, and nothing else.
 func TestPage(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "page.md")

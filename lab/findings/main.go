@@ -39,6 +39,8 @@ func main() {
 	flag.StringVar(&r.algorithms, "algorithms", "", "plugins, separated by commas; all if empty")
 	flag.StringVar(&r.topologies, "topologies", strings.Join(topologies, ","), "topologies, separated by commas")
 	flag.StringVar(&r.faults, "faults", "", "true: only runs with faults; false: only healthy ones")
+	flag.StringVar(&r.kinds, "kinds", "",
+		"`kinds` of faults and disturbances, separated by commas: each happens as often as it is named; all if empty")
 	flag.StringVar(&r.page, "write", "", "`page` whose table is replaced")
 	flag.Float64Var(&r.share, "share", 1, "of the usual packets: fewer are played faster, and show less")
 	flag.StringVar(&r.keep, "keep", "", "`directory` for the counts of each network: what is there is not played again")
@@ -59,7 +61,7 @@ func main() {
 
 // run is what the command plays: draws of networks.
 type run struct {
-	plugins, algorithms, topologies, faults, page, keep string
+	plugins, algorithms, topologies, faults, kinds, page, keep string
 
 	draws           []uint64 // first seed of each
 	seeds, parallel int
@@ -98,8 +100,14 @@ func (r *run) trials(seed uint64) (all []*trial, err error) {
 				if r.algorithms != "" && !slices.Contains(strings.Split(r.algorithms, ","), a.name) {
 					continue
 				}
+				if a, err = a.only(r.kinds); err != nil {
+					return nil, err
+				}
 				for _, faulty := range []bool{true, false} {
 					if r.faults != "" && r.faults != fmt.Sprint(faulty) {
+						continue
+					}
+					if faulty && len(a.faults) == 0 || !faulty && len(a.disturbances) == 0 {
 						continue
 					}
 					t, err := draw(a, topology, seed+uint64(i), faulty, r.share)
@@ -112,7 +120,7 @@ func (r *run) trials(seed uint64) (all []*trial, err error) {
 		}
 	}
 	if len(all) == 0 {
-		return nil, fmt.Errorf("no plugin is called %q", r.algorithms)
+		return nil, fmt.Errorf("no plugin is called %q, or it has none of the -kinds", r.algorithms)
 	}
 	return all, nil
 }
