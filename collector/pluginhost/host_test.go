@@ -538,6 +538,28 @@ func TestNetworkAndConfiguration(t *testing.T) {
 	}
 }
 
+// A plugin that refuses the changed network does not go on with the earlier one. It runs again with
+// the next network.
+func TestRefusedNetwork(t *testing.T) {
+	h := newHost(t, Options{Backoff: Backoff{Base: time.Millisecond, Max: time.Millisecond}})
+	inst := start(t, h, "configured")
+	if err := inst.SetNetwork(t.Context(), sdk.Network{Version: refusedNetwork}); !errors.Is(err, ErrConfig) {
+		t.Fatal(err)
+	}
+	testkit.Until(t, "a process that did not start", func() bool { return inst.Status().Restarts > 1 })
+	sums, err := analyze(t, inst, epoch(1, "network"), time.Minute)
+	if s := inst.Status(); err == nil || !strings.Contains(s.LastError, "no switch is known") {
+		t.Fatalf("%v, status %+v", sums, s)
+	}
+	if err := inst.SetNetwork(t.Context(), sdk.Network{Version: 14}); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Until(t, "a process that runs", func() bool { return inst.Status().State == StateRunning })
+	if sums, err := analyze(t, inst, epoch(2, "network"), time.Minute); err != nil || sums["network"] != 14 {
+		t.Fatal(sums, err)
+	}
+}
+
 // A plugin that crashed and waits for its next start takes a changed configuration and starts at
 // once.
 func TestConfigureWhileDown(t *testing.T) {

@@ -347,7 +347,9 @@ func (i *Instance) Restart(ctx context.Context, state *sdk.State) {
 }
 
 // SetNetwork replaces the network model. A plugin that accepts updates receives it with the next
-// epoch; any other plugin is configured again. The model's version must have grown.
+// epoch; any other plugin is configured again. If it refuses the model, its process ends, because
+// results for the earlier network would be wrong, and later ones start with the new model. The
+// model's version must have grown.
 func (i *Instance) SetNetwork(ctx context.Context, network sdk.Network) error {
 	i.mu.Lock()
 	updates, config := i.description.Capabilities.NetworkUpdates, i.config
@@ -358,7 +360,18 @@ func (i *Instance) SetNetwork(ctx context.Context, network sdk.Network) error {
 	if updates {
 		return nil
 	}
-	return i.Configure(ctx, config, network)
+	err := i.Configure(ctx, config, network)
+	if !errors.Is(err, ErrConfig) {
+		return err
+	}
+	i.mu.Lock()
+	i.network = network
+	s := i.session
+	i.mu.Unlock()
+	if s != nil {
+		s.fail(err)
+	}
+	return err
 }
 
 // Configure gives the plugin another configuration and network. If the plugin refuses them, the

@@ -45,6 +45,8 @@ func behave(mode string) {
 	switch mode {
 	case "good", "twin":
 		sdk.Serve(&testPlugin{name: "good"})
+	case "configured":
+		sdk.Serve(struct{ sdk.Plugin }{&testPlugin{name: "configured"}}) // takes networks by Configure alone
 	case "moody":
 		sdk.Serve(&testPlugin{name: "moody"})
 	case "chatty":
@@ -161,6 +163,9 @@ func (p *testPlugin) Describe() sdk.Description {
 	}
 }
 
+// refusedNetwork is the version of the network that the plugin refuses.
+const refusedNetwork = 13
+
 func (p *testPlugin) Configure(_ context.Context, config sdk.Config, network sdk.Network) (sdk.Settings, error) {
 	var c struct {
 		Greet  string `yaml:"greet"`
@@ -171,6 +176,9 @@ func (p *testPlugin) Configure(_ context.Context, config sdk.Config, network sdk
 	}
 	if c.Refuse {
 		return sdk.Settings{}, settings.KeyErrors{{Key: "refuse", Message: "is true"}}
+	}
+	if network.Version == refusedNetwork {
+		return sdk.Settings{}, errors.New("no switch is known")
 	}
 	if p.setup != nil {
 		p.setup()
