@@ -99,10 +99,7 @@ func (a *Analyzer) join(r *Result, host int, w *worker) error {
 	if reports[host] == nil {
 		return nil
 	}
-	rep, err := wire.Open(reports[host])
-	if err != nil {
-		return err
-	}
+	rep, _ := wire.Open(reports[host]) // index has opened it before
 	var row wire.EgressRow
 	var sent, received wire.Values
 	for n := 0; rep.NextEgress(&row); n++ {

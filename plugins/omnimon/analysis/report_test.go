@@ -3,6 +3,7 @@
 package analysis_test
 
 import (
+	"encoding/binary"
 	"fmt"
 	"slices"
 	"strings"
@@ -171,4 +172,176 @@ func TestNoHostLink(t *testing.T) {
 			t.Errorf("switch %d lost %+v", s, b)
 		}
 	}
+}
+
+// TestMissingRow: a flow that arrived is missing from its source's report. The source is named,
+// none of its flows is exact, and any element may have lost more.
+func TestMissingRow(t *testing.T) {
+	sim := threeFlows(3)
+	sim.Net.Flows = 4
+	sim.Epoch.Reports[5] = oneFlow(5, 0, 3)
+	r := analyze(t, sim)
+	if r.Hosts[0] != "1 flows of it arrived that are not in its report" || r.Complete(0) || !r.Unknown {
+		t.Errorf("reason %q, complete %v, unknown %v", r.Hosts[0], r.Complete(0), r.Unknown)
+	}
+	for _, f := range simulation.Complete(r) {
+		if r.Exact(&f) {
+			t.Errorf("flow %v is exact", f.Key)
+		}
+	}
+	if up := r.Links[sim.Net.Uplinks[0]]; up.High != analysis.Unlimited {
+		t.Errorf("the link from the host lost %+v", up)
+	}
+}
+
+// TestOddRows: rows that no agent sends. A row of bytes without a packet counts no packets, a row
+// whose values do not decode is refused with its report, and a flow without packets is no loss.
+func TestOddRows(t *testing.T) {
+	incoming := func(sim *simulation.Simulation, last func(b *wire.Builder, f *simulation.Flow)) {
+		var b wire.Builder
+		b.Begin(&wire.Summary{Host: 4, Epoch: 5}, 2, 0)
+		b.BeginIngress(1)
+		b.BeginHost(0, 3)
+		for n, f := range sim.Flows[:3] {
+			if n == 2 {
+				last(&b, f)
+			} else {
+				b.Ingress(f.Index, wire.Check(&f.Key), &f.Received)
+			}
+		}
+		sim.Epoch.Reports[4] = b.Data
+	}
+	sim := threeFlows(3)
+	incoming(sim, func(b *wire.Builder, f *simulation.Flow) {
+		b.Ingress(f.Index, wire.Check(&f.Key), &wire.Values{0, 50})
+	})
+	down := sim.Net.Downlinks[4]
+	r := analyze(t, sim)
+	if reason := r.Elements[sim.Switches+int(down)]; r.Links[down] != (analysis.Bounds{Low: 3, High: 3}) || reason != "" {
+		t.Errorf("the link to the host lost %+v, %q", r.Links[down], reason)
+	}
+	incoming(sim, func(b *wire.Builder, _ *simulation.Flow) {
+		b.Data = append(b.Data, 1, 0, 0, 0, 0, 11) // the next index, a check, eleven bytes of values
+		b.Data = append(b.Data, slices.Repeat([]byte{0xff}, 11)...)
+	})
+	check := wire.Check(&sim.Flows[2].Key)
+	binary.LittleEndian.PutUint32(sim.Epoch.Reports[4][len(sim.Epoch.Reports[4])-16:], check)
+	if r := analyze(t, sim); r.Delivered(0) && r.Delivered(4) {
+		t.Error("values that do not decode are accepted")
+	}
+
+	var b wire.Builder
+	b.Begin(&wire.Summary{Host: 0, Epoch: 5}, 2, 1)
+	b.Egress(&wire.EgressRow{Key: sim.Flows[0].Key, Untagged: wire.Untagged{Packets: 3, Bytes: 300}}, &wire.Values{})
+	b.BeginIngress(0)
+	sim = threeFlows(3)
+	sim.Epoch.Reports[0], sim.Epoch.Reports[4] = b.Data, oneFlow(4, 1, 0)
+	if r := analyze(t, sim); len(r.Lossy) > 0 || r.Flows != 1 || len(r.Odd) > 0 {
+		t.Errorf("%d flows, %d lossy, %d odd", r.Flows, len(r.Lossy), len(r.Odd))
+	}
+	b.Data[len(b.Data)-2] |= 1 // the mask of values that are not there
+	sim.Epoch.Reports[0] = b.Data
+	if r := analyze(t, sim); r.Delivered(0) {
+		t.Error("a row that does not decode is accepted")
+	}
+
+	sim = simulation.New(simulation.Testbed(), simulation.Settings{Flows: 256, Slots: 4, Counters: true})
+	f := sim.Add(0, 4, flow.Key{Proto: 6})
+	f.Index, f.Sent = 256, wire.Values{1, 100}
+	f.Lost[1] = f.Sent
+	sim.Count()
+	if r := analyze(t, sim); len(r.Lossy) != 1 {
+		t.Errorf("%d lossy flows", len(r.Lossy))
+	}
+}
+
+// TestOpenFlow: of a flow to a missing host only the last link is unknown, where ports are counted.
+func TestOpenFlow(t *testing.T) {
+	sim := threeFlows(1)
+	sim.Flows = sim.Flows[:1]
+	sim.Count()
+	sim.Epoch.Reports[4] = nil
+	r := analyze(t, sim)
+	if len(r.Open) != 1 || r.Variables != 1 || r.Determined != 0 {
+		t.Fatalf("%d open flows, %d of %d unknowns determined", len(r.Open), r.Determined, r.Variables)
+	}
+	for n, l := range r.Open[0].Losses {
+		if want := int64(n / 6); l.Packets != (analysis.Bounds{Low: 0, High: want}) {
+			t.Errorf("loss %d is %+v", n, l.Packets)
+		}
+	}
+}
+
+// TestSlotOfOddFlow: a flow whose counts contradict each other lost packets before a slot. Another
+// flow with this slot, which lost a packet behind it, is not blamed for them.
+func TestSlotOfOddFlow(t *testing.T) {
+	sim := simulation.New(simulation.Testbed(), simulation.Settings{Flows: 2, Slots: 4,
+		Mapping: func(int, *simulation.Flow) [4]uint16 { return [4]uint16{0, 1} }})
+	packet := wire.Values{1, 100}
+	for n, lost := range []int{6, 1} {
+		f := sim.Add(0, 4, flow.Key{Proto: 6, SrcPort: uint16(n)})
+		for i := range 5 {
+			if f.Sent.Add(&packet); i < 2-n {
+				f.Lost[lost].Add(&packet)
+			} else {
+				f.Received.Add(&packet)
+			}
+		}
+	}
+	sim.Count()
+	sim.Epoch.Reports[5] = oneFlow(5, 0, 1) // so the second flow contradicts itself
+	r := analyze(t, sim)
+	if len(r.Odd) != 1 || len(r.Lossy) != 1 || len(r.Contradictions) > 0 {
+		t.Errorf("%d odd, %d lossy flows, %v", len(r.Odd), len(r.Lossy), r.Contradictions)
+	}
+	contains(t, sim, r)
+}
+
+// slotted is flows by one path through three slots, each of which lost one packet: at the first
+// switch if before, otherwise at the last one.
+func slotted(flows int, bytes func(n int) int64, before func(n int) bool) *simulation.Simulation {
+	sim := simulation.New(simulation.Testbed(), simulation.Settings{Flows: flows, Slots: 4,
+		Mapping: func(int, *simulation.Flow) [4]uint16 { return [4]uint16{0, 1} }})
+	for n := range flows {
+		f := sim.Add(0, 4, flow.Key{Proto: 6, SrcPort: uint16(n)})
+		packet := wire.Values{1, bytes(n)}
+		f.Sent.Add(&packet)
+		f.Received.Add(&packet)
+		f.Sent.Add(&packet)
+		if before(n) {
+			f.Lost[1].Add(&packet)
+		} else {
+			f.Lost[5].Add(&packet)
+		}
+	}
+	sim.Count()
+	return sim
+}
+
+// TestManyFlowsOfASlot: with more solutions, or more flows, of a slot than are searched, nothing is
+// concluded from those that were.
+func TestManyFlowsOfASlot(t *testing.T) {
+	for _, flows := range []int{20, 23, 40} {
+		sim := slotted(flows, func(int) int64 { return 100 }, func(n int) bool { return n*7%flows < flows/2 })
+		r := analyze(t, sim)
+		if compare(t, sim, r); len(simulation.Reasons(r)) > 0 || r.Determined > flows { // at the first link
+			t.Errorf("%d flows: %d determined, %v", flows, r.Determined, simulation.Reasons(r))
+		}
+	}
+}
+
+// TestContradictorySlot: the bytes of a slot fit no solution, its packets do. The reason is stated,
+// and nothing is concluded from another slot either.
+func TestContradictorySlot(t *testing.T) {
+	sim := slotted(2, func(n int) int64 { return 100 + int64(n) }, func(n int) bool { return n == 0 })
+	r := analyze(t, sim)
+	if r.Determined == 0 || len(r.Contradictions) > 0 {
+		t.Fatalf("%d losses determined, %v", r.Determined, r.Contradictions)
+	}
+	sim.Epoch.Recorded[1][int(sim.Flows[0].Slots[0])*sim.Net.Values+int(wire.Bytes)] -= 49
+	r = analyze(t, sim)
+	if !warned(r, "statistics of 1 slots contradict each other") || r.Determined > 2 { // at the first link
+		t.Errorf("%d determined, reasons %v", r.Determined, simulation.Reasons(r))
+	}
+	contains(t, sim, r)
 }

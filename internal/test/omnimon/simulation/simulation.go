@@ -99,8 +99,9 @@ type Settings struct {
 	PerPort      bool
 	Counters     bool // ports count packets
 	// Extremes is the count of fields with a random value in each packet; their maxima, and the minima
-	// of those with an odd number, are statistics.
-	Extremes int
+	// of those with an odd number, are statistics. With MinimumFirst, numbers are one higher.
+	Extremes     int
+	MinimumFirst bool
 	// Plain reports whether a switch does not measure; nil: all do.
 	Plain func(number int32) bool
 	Seed  uint64
@@ -306,7 +307,7 @@ func (sim *Simulation) send(f *Flow, time float64) {
 		if s := wire.FirstExtreme + wire.Statistic(i); f.Sent[wire.Packets] == 0 {
 			v[s] = fields[i]
 		} else {
-			v[s] = extreme(i, f.Sent[s], fields[i]) - f.Sent[s]
+			v[s] = sim.extreme(i, f.Sent[s], fields[i]) - f.Sent[s]
 		}
 	}
 	f.Sent.Add(&v)
@@ -316,7 +317,7 @@ func (sim *Simulation) send(f *Flow, time float64) {
 			if lost = drop != nil && drop(element, f, time, sim.random); lost {
 				f.Lost[n].Add(&v)
 			} else if n%2 == 0 && n/2 < len(f.Arrived) {
-				f.arrive(n/2, fields)
+				sim.arrive(f, n/2, fields)
 			}
 			return !lost
 		})
@@ -327,21 +328,21 @@ func (sim *Simulation) send(f *Flow, time float64) {
 }
 
 // extreme is the maximum or minimum number i of two values.
-func extreme(i int, a, b int64) int64 {
-	if i%2 > 0 {
+func (sim *Simulation) extreme(i int, a, b int64) int64 {
+	if i%2 > 0 != sim.settings.MinimumFirst {
 		return min(a, b)
 	}
 	return max(a, b)
 }
 
 // arrive counts the fields of a packet that arrives at a switch.
-func (f *Flow) arrive(hop int, fields [wire.MaxExtremes]int64) {
+func (sim *Simulation) arrive(f *Flow, hop int, fields [wire.MaxExtremes]int64) {
 	if f.Arrived[hop] == nil {
 		f.Arrived[hop] = &fields
 		return
 	}
 	for i, v := range fields {
-		f.Arrived[hop][i] = extreme(i, f.Arrived[hop][i], v)
+		f.Arrived[hop][i] = sim.extreme(i, f.Arrived[hop][i], v)
 	}
 }
 
