@@ -81,7 +81,7 @@ var (
 	option   = regexp.MustCompile(`^--?([a-z][a-z0-9-]*)(?:=|$)`)
 )
 
-// separators end a command, or are not part of its words.
+// separators replaces what ends a command by a semicolon, and removes redirections.
 var separators = strings.NewReplacer("2>&1", "", ">&2", "", "2>", ">", "$(", " ; ", "(", " ; ", ")", " ; ", "`", " ; ")
 
 // check returns what is wrong with the commands of a line of shell that runs in a directory.

@@ -478,7 +478,7 @@ func (f *following) wait() time.Duration {
 	return wait
 }
 
-// take takes an event.
+// take handles one event: a response of the device, or the end of its stream.
 func (f *following) take(e event) {
 	if e.resp != nil {
 		defer f.streamer.bytes.Release(e.size)

@@ -212,7 +212,7 @@ type Agent struct {
 	aside    bool   // whether the collector ignores this host's clock
 	by       uint64 // epochs by which this host's clock is ahead, if it is not followed
 	timer    func() bool
-	// partTimer stops the timer of parts; nil: there was none.
+	// partTimer stops the timer that sends parts of reports; nil before the first session.
 	partTimer func() bool
 	ended     bool
 	leaving   map[string]func() bool // roles that end, each with the function that stops the timer of its end

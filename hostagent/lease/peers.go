@@ -34,7 +34,7 @@ func (p *Prober) SetPeering(now time.Duration, g Peering) {
 		}
 		p.add(now, x)
 	}
-	p.peering.Peers = nil // there may be many
+	p.peering.Peers = nil // p.pairs has them; thousands would take memory twice
 	// Each host begins with the peers that follow it in the order of hosts, so that hosts probe a peer
 	// at different times.
 	slices.SortStableFunc(p.pairs, func(a, b *pair) int { return cmp.Compare(g.behind(a.Host), g.behind(b.Host)) })

@@ -492,12 +492,11 @@ func TestCarrierLost(t *testing.T) {
 	}
 }
 
-// TestDeadPath: a lease lasts while one of eight paths loses all packets, as packets without the
-// carrier do not arrive there either. It ends within Lifetime after that path loses the carrier
-// alone, or packets of the full length alone, with and without the carrier: the host would send
-// shorter ones, and the carrier would make them too long again. Where 20 % of packets get lost, the
-// lease may last a second longer, if six short probes in a row are lost both ways: once in 460
-// times. The test fails by chance once in 5,000 runs, if ten are.
+// TestDeadPath: a lease lasts while one of eight paths loses all packets, with and without the
+// carrier. It ends within Lifetime when that path begins to lose packets with the carrier alone, or
+// packets of the full length alone: the host would send shorter ones, which the carrier makes too
+// long again. At a loss of 20 % the lease may last one second longer, because six short probes in a
+// row are lost in one case of 460. The test fails by chance in one run of 5,000, when ten are lost.
 func TestDeadPath(t *testing.T) {
 	for name, then := range map[string]path{"carrier lost": {dropsOptions: true}, "shorter packets": {mtu: 1400},
 		"at once shorter packets": {mtu: 1400}} {

@@ -466,8 +466,8 @@ func processorTime(tb testing.TB) time.Duration {
 // still is a clock that stands.
 func still() time.Duration { return 1 }
 
-// TestGaps: the longest time between two packets of a flow, for each direction by itself, in an
-// epoch. It begins anew in the next one.
+// TestGaps: each direction of a flow has its own longest time between two packets of an epoch. A
+// time that includes the end of an epoch does not count.
 func TestGaps(t *testing.T) {
 	now, clock := time.Duration(0), epoch.NewClock(0, 5)
 	r := New(clock, func() time.Duration { return now })

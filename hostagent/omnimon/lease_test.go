@@ -94,7 +94,7 @@ func TestEveryCarrierArrives(t *testing.T) {
 					t.Fatalf("%s: not tagged", from)
 				}
 				n.in(1, f)
-				if i == 0 { // the test's frames have no checksum, the carrier's removal keeps what is wrong with it
+				if i == 0 { // the IPv4 checksum of the test's frame is wrong, and removing the carrier updates it
 					frame = bytes.Clone(frame)
 					copy(frame[24:26], f.Bytes()[24:26])
 				}

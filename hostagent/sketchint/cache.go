@@ -262,7 +262,7 @@ func (g *group) follow(e *entry, a *arrival) {
 	}
 }
 
-// enter begins a hop with the tower's counts of it.
+// enter starts the counts of hop i of a flow at a node with those of the tower.
 func (g *group) enter(e *entry, i int, node uint32) {
 	n, sum, ok := g.Latencies.QueryDigest(uint64(rowhash.Next(e.digest, node)))
 	if !ok {

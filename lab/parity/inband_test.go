@@ -14,9 +14,9 @@ import (
 	"github.com/netsketch/netsketch/p4/softswitch"
 )
 
-// TestINTMatchesDecoder: the decoder of host agents reads what a source and two more switches write
-// into packets, and the reports of a sink. Both the decoder and the sink leave of each packet what
-// it is without INT.
+// TestINTMatchesDecoder: the decoder of host agents reads the INT that a source and two more
+// switches write into packets, and the reports of a sink. Both decoder and sink restore each packet
+// to what it was before INT.
 func TestINTMatchesDecoder(t *testing.T) {
 	t.Run("generated", func(t *testing.T) { compareINT(t, generated(t)[:2000]) })
 	t.Run("real", func(t *testing.T) { compareINT(t, real(t)) })

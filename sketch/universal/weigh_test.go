@@ -71,7 +71,7 @@ func checkWeights(t *testing.T, e *Estimate) (ones int) {
 	return ones
 }
 
-// TestCalibrate checks weights of samples of any flows.
+// TestCalibrate checks the calibrated weights of random samples.
 func TestCalibrate(t *testing.T) {
 	ones := 0
 	for run := range uint64(400) {

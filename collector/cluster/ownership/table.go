@@ -21,7 +21,7 @@ const (
 	offeredHeld
 	offeredEarly
 	accepted
-	// Epochs.
+	// After an epoch has been read.
 	epochFree
 	epochBusy
 	overdue

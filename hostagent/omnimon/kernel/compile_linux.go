@@ -85,7 +85,7 @@ type operand struct {
 // rows are the results of a step in one generation.
 type rows struct {
 	step          *query.Step
-	front, groups *ebpf.Map // groups: nil if a map of seen has the results
+	front, groups *ebpf.Map // groups has the results; nil if the last map of seen has them
 	seen          []*ebpf.Map
 	key           int        // bytes
 	values        []string   // functions

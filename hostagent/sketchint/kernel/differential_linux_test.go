@@ -520,7 +520,7 @@ func testNearlyPlain(t *testing.T, first bool) {
 				w.in(plain[:min(n, len(plain))])
 			}
 			try(func(frame []byte) { frame[14+20+6], frame[14+20+7] = 0, 0 }) // UDP without a checksum
-			w.in(append(slices.Clone(plain), 1, 2, 3))                        // behind IP
+			w.in(append(slices.Clone(plain), 1, 2, 3))                        // three bytes after the IP packet
 			w.advance(e + 1)
 			w.seal(e)
 			for range s.Heavy {

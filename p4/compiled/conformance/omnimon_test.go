@@ -31,7 +31,7 @@ func anything(action string) omFilter {
 		queue: [2]int{0, 1<<19 - 1}, action: action}
 }
 
-// filters writes entries into the filters of units: none into the first one.
+// filters writes entries into the filters of all units but the first one, which has none.
 func (b *bench) filters() {
 	b.t.Helper()
 	syn := anything("add_one")

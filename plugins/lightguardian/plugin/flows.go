@@ -440,9 +440,10 @@ func (f *flowState) confirm(i *interval, r *routes.Routes) {
 	}
 }
 
-// looped returns the probability that other flows let two neighbors look like a loop of a flow; 1
-// if they do not. A packet passes all switches of a loop equally often, or once more: so the flow
-// has its packets at a neighbor in the loop, more or less the packets sent.
+// looped returns the probability that two neighbors look like a loop of a flow only because other
+// flows share its buckets; 1 if they do not look like one. A packet passes all switches of a loop
+// equally often, or once more, so the flow's counts at two switches of the loop differ at most by
+// the number of sent packets.
 func (i *interval) looped(f *flowState, a, b *hop) float64 {
 	most, least := max(a.seen, b.seen), min(a.seen, b.seen)
 	if !a.Valid || !b.Valid || float64(least) < max(i.config.Rules.Loop, 1)*float64(f.sent) ||

@@ -142,8 +142,8 @@ type share struct {
 // everything is all columns, each at one of the four hosts.
 var everything = map[int]share{0: {4, []int{0}}, 1: {4, []int{1}}, 2: {4, []int{2}}, 3: {4, []int{3}}}
 
-// epoch is the epoch after the interval of s: its columns arrive. next has the flows of the epoch
-// itself; nil: there are none.
+// simEpoch returns the epoch after the interval of s, in which hosts report the given columns of
+// that interval, and the flows of next, if it is not nil.
 func simEpoch(t testing.TB, h *sdktest.Harness, number uint64, s, next *sim, columns map[int]share) *sdk.Epoch {
 	t.Helper()
 	e := &sdk.Epoch{Number: number, Status: sdk.StatusComplete, Start: time.Unix(int64(number), 0),

@@ -27,8 +27,8 @@ const (
 	termSubtract             // subtracted from the network's sum
 )
 
-// mergeable reports whether all results are results of sums over switches, and each sum has the
-// same switches in each epoch.
+// mergeable reports whether the plugin publishes only sums over switches, each over the same
+// switches in all epochs.
 func (c *Configuration) mergeable() bool {
 	return !c.Switches && c.Network.Enabled && c.Network.Scheme == SchemeWeights
 }

@@ -45,7 +45,7 @@ func Traffic(background, flows, hosts int) (packets []Packet) {
 	for range background {
 		p := keys[r.IntN(flows)]
 		p.Length = 40 + r.Int64N(1400)
-		now += time.Duration(50 + 50*r.Int64N(3)) // gives flows of the tests pauses
+		now += time.Duration(50 + 50*r.Int64N(3)) // so that flows have pauses, which the tests measure
 		p.Sent, p.Queue = now, r.Int64N(49)
 		if p.Proto == 6 {
 			p.Flags = []int64{2, 18, 16, 16, 16, 24, 17}[r.IntN(7)]
