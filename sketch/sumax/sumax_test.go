@@ -33,6 +33,9 @@ func TestPaperExample(t *testing.T) {
 	if got := []uint32{s.cells[0], s.cells[3], s.cells[6]}; !slices.Equal(got, []uint32{9, 9, 6}) {
 		t.Errorf("sums %v, want 9 9 6", got)
 	}
+	if n, ok := s.Query([]byte("f")); n != 6 || !ok {
+		t.Errorf("the smallest sum is %d, %v; want 6", n, ok)
+	}
 }
 
 // TestBetweenCMAndCU: with the same counters, SuMax's error is between those of CM and CU, for

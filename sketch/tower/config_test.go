@@ -114,6 +114,7 @@ func TestHeaders(t *testing.T) {
 		check("buckets", c.buckets, new(Latency[family.Fast]).UnmarshalBinary(buckets))
 		check("counters as buckets", true, new(Latency[family.Fast]).UnmarshalBinary(counters))
 		check("cut buckets", true, new(Latency[family.Fast]).UnmarshalBinary(buckets[:len(buckets)-1]))
+		check("buckets for half of the rows", true, new(Latency[family.Fast]).UnmarshalBinary(data(wire.TowerBuckets, 2)))
 	}
 }
 
