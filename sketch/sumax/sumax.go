@@ -367,19 +367,14 @@ func (s *Sketch[F]) OwnInterval(key []byte, size uint32) (interval uint32, alone
 
 // Gap returns a gap from least to most of a key of which size packets are known to have passed:
 // two of its buckets have the same gap, and hardly share more than the key. Otherwise ok is
-// false, and seen is the probability that a bucket would show a gap of a given share of the
-// interval, which packets of other flows may divide; 0 if one bucket has a gap that may be the
-// key's. The paper does not have this.
+// false, gap is the longest one of a bucket that may be the key's, and seen is the probability
+// that a bucket would show a gap of a given share of the interval, which packets of other flows
+// may divide; 0 with a gap. The paper does not have this.
 func (s *Sketch[F]) Gap(key []byte, size, least, most uint32, share float64) (gap uint32, seen float64, ok bool) {
 	if !s.cfg.Intervals {
 		return 0, 0, false
 	}
 	d, hidden := family.Digest[F](s.cfg.Seed, key), 1.0
-	whole := func(others uint32) float64 { return math.Pow(1-share, float64(others)) }
-	mean := 0.0 // mean size in the buckets of the first row, whose sizes are plain sums
-	for _, n := range s.sorted()[0] {
-		mean += whole(n) / float64(s.ReceivedColumns())
-	}
 	var found []uint32
 	for r := range s.cfg.Rows {
 		col := family.Column[F](d, r, &s.cols)
@@ -387,22 +382,40 @@ func (s *Sketch[F]) Gap(key []byte, size, least, most uint32, share float64) (ga
 			continue
 		}
 		b := s.bucket(r, col)
-		if v := b[s.n-2]; v >= least && v <= most {
+		v := b[s.n-2]
+		if v >= least && v <= most {
 			if slices.Contains(found, v) {
 				gap, ok = v, true
+			} else if !ok {
+				gap = max(gap, v) // other flows only shorten it
 			}
 			found = append(found, v)
 		}
-		left := whole(s.size(b) - min(s.size(b), size))
+		// Packets of other flows divide a gap into parts that are not longer than the bucket's gap.
+		parts := float64(least) / max(float64(v), 1)
+		divided := divides(s.size(b)-min(s.size(b), size), share, parts)
 		if r > 0 { // other flows' packets may not have raised the size
-			left = min(left, mean)
+			mean := 0.0 // over the buckets of the first row, whose sizes are plain sums
+			for _, n := range s.sorted()[0] {
+				mean += divides(n, share, parts) / float64(s.ReceivedColumns())
+			}
+			divided = max(divided, mean)
 		}
-		hidden *= 1 - left
+		hidden *= divided
 	}
 	if len(found) > 0 {
 		return gap, 0, ok
 	}
 	return 0, 1 - hidden, false
+}
+
+// divides returns the probability that some of n packets are in a share of the interval, if they
+// are anywhere in it; 0 if n packets cannot divide it into the parts.
+func divides(n uint32, share, parts float64) float64 {
+	if float64(n) < parts-1 {
+		return 0
+	}
+	return 1 - math.Pow(1-share, float64(n))
 }
 
 // sorted returns the sizes of the received buckets of each row, ascending.

@@ -32,6 +32,7 @@ type flowState struct {
 	compared int    // neighbors of the path that reroute compared
 	late     uint64 // packets that were sent in the interval and arrived in the next one
 	rerouted bool   // several paths were in force
+	queued   bool   // many packets were slow at the last switch while the receiver saw a long gap
 }
 
 // counted reports whether both hosts counted the flow.
@@ -187,6 +188,10 @@ const (
 	sameGap = 0.1 // the share by which two measurements of a gap may differ
 	// otherGap is the probability that two buckets of a flow have the same gap of another flow.
 	otherGap = 0.001
+	// nearGap is the share by which a single bucket's gap may differ, and otherNearGap the probability
+	// that another flow has a gap so near.
+	nearGap      = 0.001
+	otherNearGap = 0.01
 )
 
 // gap compares the gaps of a flow's buckets at a switch, which other flows share, with the gap
@@ -200,8 +205,79 @@ func (i *interval) gap(h *hop, f *flowState, e *ends) {
 	length := float64(i.config.units(i.length)) * float64(i.epochs)
 	gap, seen, ok := i.switches[h.name].sketch.Gap(f.key.AppendBinary(nil), uint32(min(f.sent, uint64(h.seen))),
 		uint32(long*(1-sameGap)), uint32(min(long*(1+sameGap), math.MaxUint32)), min(1, long/max(length, 1)))
-	if h.Seen = seen; ok {
+	h.Seen = seen
+	switch {
+	case ok:
 		h.Interval, h.Mixed, h.Chance = gap, false, otherGap
+	case math.Abs(float64(gap)-long) <= nearGap*long:
+		h.Interval, h.Mixed, h.Chance = gap, false, otherNearGap
+	}
+}
+
+const (
+	// fewHeld is the share of the packets that a flow sends in a gap in the mean, below which as many
+	// slow packets do not come of the gap; someHeld and manyHeld are the shares between which they do.
+	fewHeld, someHeld, manyHeld = 1. / 3, 0.5, 2
+	mostHeld                    = 0.9 // share of all packets of the flow above which there is a queue
+	mostSeen                    = 0.9 // probability of showing the gap above which a hop does not have it
+	// leastHeld is how many packets a flow sends in a gap in the mean for which shares are judged.
+	leastHeld = 10
+	// unheld is the probability that fewer packets are slow where the gap begins, because the flow
+	// did not send evenly; surelyUnheld, if its longest gap at the sender would not allow it either.
+	unheld, surelyUnheld = 0.02, 0.001
+	// otherHeld is the probability that as many packets of a flow are slow for another reason.
+	otherHeld = 0.02
+)
+
+// held compares the delays of a flow whose packets all arrived, some after a long gap: the packets
+// that the sender sent in the gap were slow where it began. Switches with few slow packets are
+// excluded if one behind them has more, and the first one with as many as expected has the gap.
+func (f *flowState) held(i *interval, e *ends) {
+	length := float64(i.length) * float64(i.epochs)
+	if e.sentGap <= 0 || length <= 0 || f.lost() >= uint64(max(i.config.Rules.DropPackets, 1)) {
+		return
+	}
+	mean := float64(f.sent) * min(1, float64(e.receivedGap)/length)
+	least := float64(e.receivedGap)/float64(e.sentGap) - 2
+	var hidden []float64 // by switch: that the gap began there, or before
+	for j := range f.hops {
+		h := &f.hops[j]
+		if !h.Valid || h.unjudged || len(h.Delays) <= i.config.rules.SlowRange {
+			return
+		}
+		fast, slow := uint64(0), uint64(0)
+		for k, n := range h.Delays {
+			if k < i.config.rules.SlowRange {
+				fast += uint64(n)
+			} else {
+				slow += uint64(n)
+			}
+		}
+		doubt := unheld
+		if float64(slow) < least {
+			doubt = surelyUnheld
+		}
+		if j > 0 {
+			doubt += hidden[j-1]
+		}
+		if float64(slow) < fewHeld*mean {
+			hidden = append(hidden, doubt)
+			continue
+		}
+		f.queued = j+1 == len(f.hops)
+		if f.late > 0 || mean < leastHeld { // held packets have not left yet
+			return
+		}
+		for k, doubt := range hidden {
+			if f.hops[k].Mixed {
+				f.hops[k].Seen = max(f.hops[k].Seen, 1-doubt)
+			}
+		}
+		own, most := float64(f.sent-min(f.sent, fast)), min(manyHeld*mean, mostHeld*float64(f.sent))
+		if h.Mixed && h.Seen < mostSeen && own >= someHeld*mean && float64(slow) <= most {
+			h.Interval, h.Mixed, h.Chance = i.config.units(e.receivedGap), false, otherHeld
+		}
+		return
 	}
 }
 
@@ -288,6 +364,7 @@ func (f *flowState) locate(i *interval, e *ends, r *routes.Routes) {
 			for j := range f.hops {
 				i.gap(&f.hops[j], f, e)
 			}
+			f.held(i, e)
 		} else if !partial {
 			rules.Jitter = 0
 		}
@@ -335,6 +412,9 @@ func (f *flowState) locate(i *interval, e *ends, r *routes.Routes) {
 		if found.Fault == analysis.Loop && f.known[0] {
 			// The hop has more packets than were sent, so the hops before it decide nothing.
 			x.unsure, x.early, first = false, moved, max(found.Hop-1, 0)
+		}
+		if found.Fault == analysis.AbnormalJitter && found.Hop > len(f.hops) && f.queued {
+			x.unsure = true // the last switch, or a queue behind it, held the packets
 		}
 		x.unsure = x.unsure || !f.counted()
 		x.early = x.early || f.early(first, found.Hop)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/netsketch/netsketch/hostagent/lightguardian/wire"
+	"github.com/netsketch/netsketch/plugins/lightguardian/analysis"
 	"github.com/netsketch/netsketch/plugins/sdk"
 	"github.com/netsketch/netsketch/plugins/sdk/sdktest"
 	"github.com/netsketch/netsketch/sketch/flow"
@@ -530,5 +531,48 @@ func TestLateGaps(t *testing.T) {
 	h.Analyze(simEpoch(t, h, 6, s, next, everything))
 	if leaf2 := p.at(p.numberOf(5)).follow(k).hops[2]; !leaf2.Mixed || leaf2.Seen > 0.9 {
 		t.Errorf("leaf2 would have shown the gap with probability %v, mixed %v", leaf2.Seen, leaf2.Mixed)
+	}
+}
+
+// TestHeld: packets of a flow are held for 400 ms on the link to spine1. Switches in front of it
+// have no slow packets, spine1 has the packets that the sender sent meanwhile, and other flows
+// divide the gap in all of its buckets. If half of the packets are slow at leaf1, too, there is a
+// queue, and the place is not known. If packets still wait, slow packets show nothing.
+func TestHeld(t *testing.T) {
+	const sent, gap = 100, 400 * time.Millisecond
+	for _, tc := range []struct {
+		name         string
+		before, here uint32 // slow packets at leaf1 and spine1
+		late         uint64
+		seen         float64 // probability that spine1 would have shown the gap
+		mixed        bool    // whether the gap at spine1 is not known
+		least, most  float64 // with which leaf1 would have shown the gap
+		queued       bool
+	}{
+		{"held at spine1", 0, 42, 0, 0, false, 0.99, 1, false},
+		{"some slow at leaf1", 12, 42, 0, 0, false, 0.95, 0.99, false},
+		{"a queue at leaf1", 40, 42, 0, 0, true, 0, 0, false},
+		{"all are slow", 0, 100, 0, 0, true, 0.99, 1, false},
+		{"packets wait", 0, 42, 10, 0, true, 0, 0, false},
+		{"none is slow", 0, 0, 0, 0, true, 0, 0, false},
+		{"spine1 would show the gap", 0, 42, 0, 0.95, true, 0.99, 1, false},
+	} {
+		i := &interval{setup: &setup{length: time.Second, epochs: 1}}
+		i.config.Rules = Rules{DropPackets: 5}
+		i.config.rules, i.config.TimeUnit = analysis.Rules{SlowRange: 1}, time.Microsecond
+		f := &flowState{sent: sent, got: sent - tc.late, late: tc.late, known: [2]bool{true, true}}
+		for _, slow := range []uint32{tc.before, tc.here, 0} {
+			f.hops = append(f.hops, hop{Hop: analysis.Hop{Valid: true, Packets: sent, Mixed: true,
+				Delays: []uint32{sent - slow, slow}}})
+		}
+		f.hops[1].Seen = tc.seen
+		f.held(i, &ends{sentGap: 30 * time.Millisecond, receivedGap: gap})
+		if leaf, spine := f.hops[0], f.hops[1]; spine.Mixed != tc.mixed || leaf.Seen < tc.least || leaf.Seen > tc.most ||
+			!spine.Mixed && spine.Interval != i.config.units(gap) {
+			t.Errorf("%s: leaf1 %v, spine1 mixed %v, gap %v", tc.name, leaf.Seen, spine.Mixed, spine.Interval)
+		}
+		if f.queued != tc.queued {
+			t.Errorf("%s: queued %v", tc.name, f.queued)
+		}
 	}
 }
