@@ -228,15 +228,17 @@ func groundTruth(s *score.Setting) (func(*score.Epoch) score.Tables, error) {
 			intervals[e.Number] = e.Truth
 		}
 		maps.DeleteFunc(intervals,
-			func(last uint64, _ *score.Truth) bool { return last+2*uint64(c.IntervalEpochs) <= e.Number })
+			func(last uint64, _ *score.Truth) bool { return last+3*uint64(c.IntervalEpochs) <= e.Number })
 		if row == nil || row.Value("coverage") == 0 {
 			return t // the first intervals are not sent
 		}
-		now := intervals[uint64(row.Value("last-epoch"))]
+		last := uint64(row.Value("last-epoch"))
+		now := intervals[last]
 		if now == nil {
 			return t
 		}
-		x := &exact{c: &c, t: t, now: now, normal: normal, dropped: map[string]loss{}}
+		x := &exact{c: &c, t: t, now: now, before: intervals[last-uint64(c.IntervalEpochs)], normal: normal,
+			dropped: map[string]loss{}}
 		if !row.Is("final") {
 			x.rows(summary).Add("", nil)
 			for _, j := range journeys(now) {

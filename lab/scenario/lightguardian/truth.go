@@ -27,6 +27,7 @@ type exact struct {
 	c      *plugin.Configuration
 	t      score.Tables
 	now    *score.Truth
+	before *score.Truth // of the interval before; nil: not known
 	normal paths
 
 	dropped map[string]loss // random drops of flows, by switch
@@ -251,9 +252,12 @@ func (x *exact) path(j *journey) {
 func (x *exact) drops(j *journey) {
 	looped := false
 	for _, h := range j.hops {
-		if ratio := float64(h.Packets) / float64(max(j.sent, 1)); ratio >= x.c.Rules.Loop/margin && j.lost > 0 {
+		switch ratio := float64(h.Packets) / float64(max(j.sent, 1)); {
+		case ratio >= x.c.Rules.Loop/margin && j.lost > 0:
 			x.fault(j, loop, h.name, ratio, x.c.Rules.Loop)
 			looped = true
+		case ratio >= x.c.Rules.Loop && float64(h.Packets) >= x.c.Rules.Loop*float64(j.sent+x.earlier(j.key)):
+			x.possible(j, loop, h.name) // no packet has expired yet, and late packets are not so many
 		}
 	}
 	for _, element := range slices.Sorted(maps.Keys(j.losses)) {
@@ -277,6 +281,16 @@ func (x *exact) drops(j *journey) {
 			}
 		}
 	}
+}
+
+// earlier returns the packets that a flow sent in the interval before.
+func (x *exact) earlier(k flow.Key) (n uint64) {
+	if x.before != nil {
+		for _, d := range x.before.Devices {
+			n += d.Entered[k]
+		}
+	}
+	return n
 }
 
 // culprit returns where a loss is seen first, and how many packets arrived there: at the switch

@@ -75,3 +75,32 @@ func TestPlannedRoutes(t *testing.T) {
 		}
 	}
 }
+
+// TestWaitingLoop: packets that circle in a loop and wait in its queues have not expired at the end
+// of an interval. An alert of the loop is right then. Packets of the interval before, which arrive
+// late, are no loop.
+func TestWaitingLoop(t *testing.T) {
+	k, err := flow.New(netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2"), 6, 1, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		sent, earlier, passed, lost uint64
+		row, optional               bool
+	}{
+		{22, 20, 233, 0, true, true},
+		{22, 200, 233, 0, false, false},
+		{22, 20, 233, 12, true, false},
+		{22, 20, 30, 0, false, false},
+	} {
+		c := plugin.Configuration{}
+		c.Rules.Loop, c.Rules.Packets = 2, 10
+		x := &exact{c: &c, t: score.Tables{}, dropped: map[string]loss{},
+			before: &score.Truth{Devices: map[string]*score.Device{"s3": {Entered: truth.Counts{k: tc.earlier}}}}}
+		x.drops(&journey{key: k, sent: tc.sent, lost: tc.lost, hops: []passed{{"s3", truth.Departures{Packets: tc.passed}}}})
+		row := x.rows(alerts + " " + loop)[loop+"/s3"]
+		if (row != nil) != tc.row || row != nil && row.Optional != tc.optional {
+			t.Errorf("%+v: row %+v", tc, row)
+		}
+	}
+}
