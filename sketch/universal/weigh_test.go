@@ -185,3 +185,19 @@ func probability(e *Estimate, size float64, level int) (p float64, own bool) {
 	}
 	return p, own
 }
+
+// TestCalibrateToOne: if there are fewer flows than the sample has, each flow represents itself.
+func TestCalibrateToOne(t *testing.T) {
+	for _, drawn := range [][]float64{{1, 1}, {2, 3}, {1, 2, 3}} {
+		e := &Estimate{count: 1, packets: 1}
+		for _, w := range drawn {
+			e.sample = append(e.sample, Weighted{Flow: Flow{Packets: 4}, Weight: w, even: w, drawn: w})
+		}
+		e.calibrate()
+		for i, w := range e.sample {
+			if w.Weight != 1 || math.IsNaN(w.even) || w.even < 1 {
+				t.Errorf("drawn %v: weight %d is %v, %v", drawn, i, w.Weight, w.even)
+			}
+		}
+	}
+}
