@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/netsketch/netsketch/plugins/sdk"
+	"github.com/netsketch/netsketch/plugins/univmon/manifest"
 	"github.com/netsketch/netsketch/settings"
 )
 
@@ -51,7 +52,8 @@ func newRing(t *testing.T, scheme string) *ring {
 			B: sdk.Endpoint{Node: name((i + 1) % 5), Port: 2}})
 		r.tables[name(i)] = map[string]uint64{}
 	}
-	config := sdk.Config{JSON: fmt.Appendf(nil, `{"switches": false, "network": {"scheme": %q, "manifests": true}}`, scheme)}
+	const text = `{"switches": false, "network": {"scheme": %q, "manifests": true}}`
+	config := sdk.Config{JSON: fmt.Appendf(nil, text, scheme)}
 	if _, err := r.plugin.Configure(t.Context(), config, r.network); err != nil {
 		t.Fatal(err)
 	}
@@ -227,6 +229,22 @@ func TestManifestsInForce(t *testing.T) {
 	}
 	if len(seen) != 2*20 || len(r.manifests) != len(seen) {
 		t.Errorf("%d rows about %d of 20 pairs in 2 dimensions", len(r.manifests), len(seen))
+	}
+}
+
+// TestUncounted: results are partial if no switch can count some of the pairs, and say how many.
+func TestUncounted(t *testing.T) {
+	r := newRing(t, "manifest")
+	for n := uint64(1); n <= 4; n++ {
+		all := r.epoch(n)
+		if n == 1 {
+			r.plugin.duties.wanted.Uncovered = make([]manifest.Duty, 2)
+		}
+		for dimension, got := range all {
+			if n > 2 && (got[0] != "PARTIAL" || !strings.Contains(got[1], "2 of 20 pairs are not counted by any switch")) {
+				t.Errorf("epoch %d, %s: %q", n, dimension, got)
+			}
+		}
 	}
 }
 
