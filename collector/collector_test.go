@@ -609,6 +609,32 @@ func TestConfigurationIsPublished(t *testing.T) {
 	expectRows(t, r.rows("", listDevices, "config/device-id", "state/device-id"), "[node=s1] device-id=5 device-id=5")
 }
 
+// An output that starts after the collector gets the settings and the network with the next epoch,
+// or with a later one of 60, and not with each.
+func TestNetworkIsPublishedAgain(t *testing.T) {
+	r := newRig(t, devicesYAML(1), nil)
+	tap := r.c.Store().Tap(1000)
+	defer tap.Close()
+	want := []string{selfstate.Root + "/config", selfstate.Topology + "/nodes/node", selfstate.Topology + "/links/link"}
+	published := map[string][]int{} // numbers of epochs, by list
+	for number := range 70 {
+		r.step()
+		for len(tap.C()) > 0 {
+			b := <-tap.C()
+			for _, p := range b.Tables {
+				if b.Epoch != 0 && b.Own && slices.Contains(want, p.Table.List) {
+					published[p.Table.List] = append(published[p.Table.List], number)
+				}
+			}
+		}
+	}
+	for _, list := range want {
+		if at := published[list]; len(at) != 2 || at[1]-at[0] != 60 {
+			t.Errorf("%s was published with the epochs %v", list, at)
+		}
+	}
+}
+
 // The state of the outputs is published with each epoch. After a change, only tables that changed
 // are published.
 func TestStateOfOutputsIsPublished(t *testing.T) {

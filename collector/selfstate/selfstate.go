@@ -108,6 +108,7 @@ type Component struct {
 	epochs     map[epoch.Status]uint64
 	devices    map[string]deviceEpochs // epochs of devices and hosts, whose names never collide
 	published  map[string]*table.Table // newest tables in the store, by list
+	repeated   uint64                  // number of the epoch with which settings and network were published last
 	failed     bool                    // a publication failed, and the failure was logged
 	outputs    func() Outputs          // nil without outputs
 }
@@ -197,8 +198,13 @@ func (c *Component) Report(r *analysis.Report) {
 	c.publish(r.End, r)
 }
 
-// publish writes the current state to the store. With a report, it publishes everything but the
-// settings; if r is nil, only the tables that have changed. The caller holds c.mu.
+// repeatEvery is the number of epochs after which settings and network are published again, so that
+// an output that started later, or a database that lost its data, gets them too.
+const repeatEvery = 60
+
+// publish writes the current state to the store. With a report, it publishes everything, settings
+// and network only if they have changed or were published repeatEvery epochs ago. If r is nil, it
+// publishes only the tables that have changed. The caller holds c.mu.
 func (c *Component) publish(at time.Time, r *analysis.Report) {
 	if !c.cfg.Enabled {
 		return
@@ -232,9 +238,11 @@ func (c *Component) publish(at time.Time, r *analysis.Report) {
 		c.fail(err)
 		return
 	}
+	repeat := r != nil && (c.repeated == 0 || r.Number >= c.repeated+repeatEvery)
 	for _, p := range slices.Concat(tables, network, []store.Publication{leaves}) {
 		unchanged := reflect.DeepEqual(p.Table, c.published[p.Table.List])
-		if unchanged && (r == nil || p.Table.List == Root+"/config" || strings.HasPrefix(p.Table.List, Topology)) {
+		lasts := p.Table.List == Root+"/config" || strings.HasPrefix(p.Table.List, Topology)
+		if unchanged && (r == nil || lasts && !repeat) {
 			continue
 		}
 		if !unchanged {
@@ -253,6 +261,9 @@ func (c *Component) publish(at time.Time, r *analysis.Report) {
 			c.fail(err)
 		}
 		return
+	}
+	if repeat {
+		c.repeated = r.Number
 	}
 	for _, p := range b.Tables {
 		c.published[p.Table.List] = p.Table

@@ -158,7 +158,7 @@ func intervalOf(row *score.Row) measured {
 // published returns a published value unchanged.
 func published(m *score.Measure, rows, _ score.Rows) (score.Score, bool) {
 	v, ok := rows[""].Number(m.Leaves[0])
-	return score.Score{Value: v}, ok
+	return score.ShareOf(v), ok
 }
 
 // alertIntervals returns how many intervals after the end of the fault's first interval its alert

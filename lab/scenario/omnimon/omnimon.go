@@ -105,7 +105,7 @@ func Algorithm() score.Algorithm {
 			of(SettledExact, score.Settled+"/"+losses, score.Correct, lostLow, lostHigh, "lost-bytes"),
 			of(LostPackets, summary, score.RelativeError, "lost-packets"),
 			of(Determined, summary, func(m *score.Measure, published, _ score.Rows) (score.Score, bool) {
-				return score.Score{Value: published[""].Value(m.Leaves[0])}, true
+				return score.ShareOf(published[""].Value(m.Leaves[0])), true
 			}, "determined-share"),
 		},
 		Claims: claims,
@@ -320,5 +320,5 @@ func bounded(_ *score.Measure, published, truth score.Rows) (score.Score, bool) 
 			right++
 		}
 	}
-	return score.Score{Value: float64(right) / float64(max(rows, 1))}, rows > 0
+	return score.ShareOf(float64(right) / float64(max(rows, 1))), rows > 0
 }

@@ -96,13 +96,16 @@ func totals(algorithm string, results []*Result) []Total {
 				pools[k] = p
 			}
 			p.n++
+			if s.pool == nil && !s.least {
+				p.worst = max(p.worst, s.Value)
+			} else {
+				p.worst = min(p.worst, s.Value)
+			}
 			if s.pool == nil {
 				p.sum += s.Value
-				p.worst = max(p.worst, s.Value)
-				continue
+			} else {
+				p.counts.Add(*s.Counts)
 			}
-			p.counts.Add(*s.Counts)
-			p.worst = min(p.worst, s.Value)
 		}
 	}
 	var out []Total

@@ -278,7 +278,8 @@ type Score struct {
 	// threshold; only for F1.
 	Reported, Actual map[string]bool `json:"-"`
 
-	pool func(Confusion) float64 // nil: values are averaged
+	pool  func(Confusion) float64 // nil: values are averaged
+	least bool                    // the least value of all is the worst, as it is with a pool
 }
 
 // TopRows are the largest rows of a view.

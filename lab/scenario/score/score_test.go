@@ -272,17 +272,23 @@ func TestScorer(t *testing.T) {
 }
 
 func TestTotalsPool(t *testing.T) {
+	share := func(v float64) Score {
+		s := ShareOf(v)
+		s.Measure = "share"
+		return s
+	}
 	f1 := func(dimension string, c Confusion) Score {
 		s, _ := pooled(Score{Counts: &c}, Confusion.F1)
 		s.Measure, s.Dimension = "f1", dimension
 		return s
 	}
 	results := []*Result{
-		{Scores: []Score{f1("a", Confusion{TruePositive: 1}), {Measure: "error", Value: 0.1}}},
-		{Scores: []Score{f1("a", Confusion{1, 1, 1}), {Measure: "error", Value: 0.3}}},
+		{Scores: []Score{f1("a", Confusion{TruePositive: 1}), {Measure: "error", Value: 0.1}, share(0.9)}},
+		{Scores: []Score{f1("a", Confusion{1, 1, 1}), {Measure: "error", Value: 0.3}, share(1)}},
 		{Scores: []Score{f1("b", Confusion{})}},
 	}
 	want := []Total{{"x", "error", "", 0.2, 0.3, 2}, {"x", "f1", "a", 4. / 6, 0.5, 2}, {"x", "f1", "b", 1, 1, 1}}
+	want = slices.Insert(want, 1, Total{"x", "share", "", 0.95, 0.9, 2})
 	if got := totals("x", results); !slices.Equal(got, want) {
 		t.Errorf("%+v\nwant %+v", got, want)
 	}

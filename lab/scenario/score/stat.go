@@ -63,6 +63,9 @@ func pooled(s Score, pool func(Confusion) float64) (Score, bool) {
 	return s, true
 }
 
+// ShareOf is the score of a share, of which more is better.
+func ShareOf(v float64) Score { return Score{Value: v, least: true} }
+
 // F1 is the harmonic mean of precision and recall of the rows' keys.
 func F1(_ *Measure, published, actual Rows) (Score, bool) {
 	s := confusion(published, actual)
