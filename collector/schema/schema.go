@@ -7,6 +7,7 @@
 package schema
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -57,12 +58,13 @@ func (r *Registry) widen(modules []yang.Module, lists []sdk.List) error {
 	if err != nil {
 		return err
 	}
+	errs := []error{schema.CheckNames()}
 	for _, l := range lists {
 		if err := schema.CheckResults(l.Path); err != nil {
-			return fmt.Errorf("the plugin publishes %s: %w", l.Path, err)
+			errs = append(errs, fmt.Errorf("the plugin publishes %s: %w", l.Path, err))
 		}
 	}
-	if err := schema.CheckNames(); err != nil {
+	if err := errors.Join(errs...); err != nil {
 		return err
 	}
 	c := &compiled{schema: schema, keys: map[string]listKeys{}, copies: map[string]map[string]string{}}

@@ -57,6 +57,11 @@ func TestAdopt(t *testing.T) {
 			t.Errorf("%s: the schema changed", name)
 		}
 	}
+	unknown := good
+	unknown.Lists = []sdk.List{{Path: "/netsketch-univmon:a/b"}, {Path: "/netsketch-univmon:c/d"}}
+	if err := r.Adopt(unknown); err == nil || strings.Count(err.Error(), "the plugin publishes") != 2 {
+		t.Errorf("two unknown lists: %v", err)
+	}
 	if err := r.Adopt(good); err != nil {
 		t.Fatal(err)
 	}
