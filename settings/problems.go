@@ -105,7 +105,7 @@ func (s *Source) Variable(name, value string) {
 	s.variables[value] = name
 }
 
-// shortestSecret is the number of bytes from which on the value of a variable is hidden.
+// shortestSecret is the length in bytes of the shortest value of a variable that messages hide.
 const shortestSecret = 4
 
 // hide replaces values of environment variables in the quoted parts of a message by the variables'

@@ -302,7 +302,8 @@ func killed(t *testing.T, h *holdingSwitch, state devconfig.State, kept bool) {
 	}
 	testkit.Until(t, "the change is ended", func() bool {
 		got, ok := digest()
-		// A Set that may be carried out late is waited for.
+		// The record stays Undoing while the collector waits for a Set that the switch may carry out
+		// late.
 		now := pendingState(t, records)
 		return ok && got == want && (now == "" || now == devconfig.Undoing)
 	})

@@ -446,7 +446,7 @@ func TestCollectionNearTheDeadlineIsLogged(t *testing.T) {
 	const near, again = `msg="the collection takes most of epoch.deadline`, `msg="the collection ends well before`
 	for _, c := range []struct {
 		took        time.Duration
-		near, again int // count of log lines
+		near, again int // number of log lines with each message
 	}{{600 * time.Millisecond, 0, 0}, {650 * time.Millisecond, 1, 0}, {700 * time.Millisecond, 1, 0}, {0, 1, 1}} {
 		took = c.took
 		for range 5 {

@@ -101,7 +101,7 @@ func TestMembersSpareOurOwn(t *testing.T) {
 	const self = 40
 	all := []*processInfo{
 		{pid: 1, session: 1}, {pid: 10, parent: 1, session: 10}, // init, and a login
-		{pid: 20, parent: 10, session: 20}, {pid: 30, parent: 20, session: 20}, // make and go
+		{pid: 20, parent: 10, session: 20}, {pid: 30, parent: 20, session: 20}, // make and go, which run this test
 		{pid: self, parent: 30, session: 20}, {pid: 41, parent: self, session: 20},
 		{pid: 42, parent: self, session: 42}, // a running plugin
 		{pid: 50, parent: self, session: 50}, {pid: 51, parent: 50, session: 51}, {pid: 52, parent: 51, session: 50},

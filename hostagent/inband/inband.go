@@ -175,7 +175,7 @@ const (
 // Field is one kind of metadata of a hop, by its position in the instruction bitmap.
 type Field uint8
 
-// The fields.
+// The fields, in the order of their bits in the instruction bitmap.
 const (
 	NodeID Field = iota
 	Ports        // level 1: ingress and egress, 16 bits each

@@ -200,7 +200,7 @@ func TestReportProblems(t *testing.T) {
 	}
 }
 
-// FuzzReports reads any datagram: it ends, and no access is outside of it.
+// FuzzReports: reading any datagram ends, and never reads beyond the datagram.
 func FuzzReports(f *testing.F) {
 	md := be(0x5000, 0, 0, 0, 3, 4, 7, 8)
 	f.Add(group(1, 2, 3, individual(1, inIPv4, 0, 8, md, inner(false)), individual(0, inEthernet, 0, 0, inner(true))))

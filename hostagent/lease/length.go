@@ -62,7 +62,8 @@ func (p *Prober) longer(x *pair) int {
 	return p.full(x)
 }
 
-// settle goes on after longer packets arrived or did not.
+// settle ends an attempt with longer packets, whether or not they arrived, and sets when the next
+// attempt begins: at once while a shortened lease grows, otherwise after growAfter.
 func (p *Prober) settle(now time.Duration, x *pair) {
 	x.stretched = 0
 	if x.shrunk = x.shrunk && x.high-x.size > sizeStep; x.shrunk {

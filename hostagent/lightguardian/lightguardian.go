@@ -175,8 +175,8 @@ func (r *Role) advance() {
 	r.current = r.empty(now)
 }
 
-// remember keeps what Latest returns: the epochs of an interval, with no more sketchlets than the
-// report of an epoch has, and at least the newest epoch.
+// remember keeps the epochs that Latest returns: the newest epoch, and before it as many epochs of
+// the same interval length as have at most settings.Kept bytes of sketchlets in total.
 func (r *Role) remember(b *Batch) {
 	r.recent = append(r.recent, b)
 	bytes := 0

@@ -98,7 +98,8 @@ func (r *Role) Wanted() []lease.Peer {
 	return out
 }
 
-// readdress follows new settings: addresses have new numbers.
+// readdress carries leases and link-layer headers over to new settings, which number the addresses
+// anew.
 func (r *Role) readdress(old *addresses) {
 	l := &r.leases
 	links := l.links

@@ -62,8 +62,8 @@ type limits struct {
 	inner        bool // whether to follow headers to the last IP header
 	tags, labels int  // most tags and labels in front of the first IP header
 	extensions   int  // most IPv6 extension headers behind the first IP header
-	carried      int  // most headers behind those; each word of IPv4 options counts as one
-	length       int  // bytes of an extension header
+	carried      int  // most headers behind all of these; each word of an IPv4 header's options counts as one
+	length       int  // most bytes of an extension header
 }
 
 // The limits of switches are the sizes of stacks in p4/programs/include/headers.p4.

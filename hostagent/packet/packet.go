@@ -183,10 +183,9 @@ func (p *IP) parseIPv6(b []byte) error {
 	return p.parseTransport(b, later)
 }
 
-// SkipMark replaces the flow of an IPv6 packet that has OmniMon's option right behind the fixed
-// header by the flow behind the option, which is that of the packet as its host sent it. b is the
-// packet, and k is the flow that IP.Parse returned for it. If the packet ends within the option, k
-// stays as it is.
+// SkipMark corrects k, the flow that IP.Parse returned for the IPv6 packet b: if OmniMon's option
+// follows the fixed header, k gets the protocol and the ports behind the option, so that it is the
+// flow that the host sent. If the packet ends within the option, k stays as it is.
 func SkipMark(k *flow.Key, b []byte) {
 	if !k.V6 || k.Proto != protocolDestinations || len(b) < ipv6+16 {
 		return

@@ -19,12 +19,13 @@ type earlier struct {
 }
 
 // judgement decides at the end of an interval which rows of the table of inflated latencies remain:
-// rows whose worst latency exceeds its multiple of the mean of the flow's other packets at the
-// switch in the interval, or of the mean of the earlier interval. A flow may have too few packets
-// in the interval for a mean, and a queue may have been full in all of it.
+// rows whose worst latency exceeds a configured multiple of the flow's mean latency at the
+// switch. The mean is of the flow's other packets in the interval, or of the earlier interval,
+// which is needed if the flow has too few packets, or if a queue was full during the whole
+// interval.
 type judgement struct {
 	g       *group
-	earlier *tower.Latency[family.P4] // tower of the earlier interval; nil: none
+	earlier *tower.Latency[family.P4] // tower of the earlier interval; nil: there is no such interval
 	judged  map[place]bool
 }
 
@@ -37,7 +38,7 @@ func (g *group) judge(before *earlier) *judgement {
 	return j
 }
 
-// entry judges the hops of a cached flow, whose latencies are known better than by the tower.
+// entry judges the hops of a cached flow. The cache knows their latencies better than the tower.
 func (j *judgement) entry(e *entry) {
 	if e.label == 0 {
 		return
@@ -70,7 +71,7 @@ func (j *judgement) entry(e *entry) {
 	}
 }
 
-// rest judges the rows of flows that left the cache, by the tower.
+// rest judges the rows of flows that left the cache. Their latencies come from the tower.
 func (j *judgement) rest() {
 	for at, row := range j.g.inflated {
 		if j.judged[at] {
@@ -85,8 +86,8 @@ func (j *judgement) rest() {
 	}
 }
 
-// keep keeps a row if its worst latency is inflated, by the packets of the interval or by the limit
-// of the earlier one.
+// keep keeps a row if its worst latency is inflated compared with the other packets of the
+// interval, or is above limit, which comes from the earlier interval. Otherwise it deletes the row.
 func (j *judgement) keep(at place, row *wire.Inflated, packets uint32, sum uint64, limit float64) {
 	others := hop{worst: row.Worst, packets: max(packets, 1), sum: max(sum, uint64(row.Worst))}
 	if others.extreme(j.g.factor) != 0 || float64(row.Worst) > limit {
@@ -96,8 +97,8 @@ func (j *judgement) keep(at place, row *wire.Inflated, packets uint32, sum uint6
 	delete(j.g.inflated, at)
 }
 
-// limit returns the latency beyond which one is inflated by the mean of the earlier interval, or
-// infinity without that mean.
+// limit returns the latency above which a latency is inflated compared with the mean of the earlier
+// interval, or infinity if that mean is not known.
 func (j *judgement) limit(digest, node uint32) float64 {
 	if j.earlier == nil {
 		return math.Inf(1)

@@ -512,8 +512,9 @@ func TestHeavyTable(t *testing.T) {
 	}
 }
 
-// TestIntervals: groups of five epochs; empty reports within an interval, nothing for epochs that
-// were sealed before or have not ended, and intervals that were not requested are counted.
+// TestIntervals: with intervals of five epochs, reports within an interval are empty, an epoch that
+// has not ended or was sealed before has no report, and an interval that was not requested is
+// counted.
 func TestIntervals(t *testing.T) {
 	s := defaults()
 	s.Interval = 5

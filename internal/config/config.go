@@ -410,8 +410,9 @@ type Output struct {
 // Reload sets how much a change of the file may remove from a running collector.
 type Reload struct {
 	// MaxRemoval is the largest share of the devices, links, hosts and plugin instances that a change
-	// may remove at once. One of each may always go, except with 0. The only one, and the last section
-	// of the file, may go only with 1. A host that loses an address counts as removed.
+	// may remove at once. Unless it is 0, a change may always remove one of each. Only if it is 1, a
+	// change may remove all of them, or the last section of the file. A host that loses an address
+	// counts as removed.
 	MaxRemoval float64 `yaml:"max-removal" default:"0.25" range:"0..1"`
 	// ConfirmAfter is how long a change that removes more is held before a SIGHUP confirms it.
 	ConfirmAfter time.Duration `yaml:"confirm-after" default:"10s" range:"0s..24h"`

@@ -87,7 +87,8 @@ func (c *Config) CheckComplete(next *Config) error {
 
 // Removal lists for the log what the next version of a file removes beyond Reload.MaxRemoval;
 // empty if the removal is allowed. The current file's limit applies, because a cut file may lack
-// it. Removing the last section of the file is never allowed: a cut file always lacks it.
+// it. Removing the last section of the file, which a cut file always lacks, is allowed only with a
+// limit of 1.
 func (c *Config) Removal(next *Config) string {
 	changes := Compare(c, next)
 	hosts := changes.HostsRemoved

@@ -79,7 +79,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// Epochs are a second on a machine that has time, and bounded on one that has none.
+// TestEpochLength: epochs are 1 s long while the load is low, and at most 3 s under any load.
 func TestEpochLength(t *testing.T) {
 	for load, want := range map[float64]time.Duration{0: 1, 0.4: 1, 4: 1, 4.1: 2, 8: 2, 8.1: 3, 12: 3, 100: 3} {
 		if got := epochLength(load, 2); got != want*time.Second {

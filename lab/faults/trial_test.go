@@ -27,8 +27,8 @@ import (
 	"github.com/netsketch/netsketch/lab/evidence"
 )
 
-// interval is the epoch length of the trial that runs. Bounds are epochs: they are longer on a busy
-// machine, so that the processes of a trial get as much done in one.
+// interval is the epoch length of the trial that runs. Bounds are numbers of epochs. On a busy
+// machine epochs are longer, so that the processes of a trial get as much done in each.
 var interval time.Duration
 
 // epochLength returns the epoch length for a load average: 1 s up to a load of 2 for each
@@ -37,7 +37,7 @@ func epochLength(load float64, processors int) time.Duration {
 	return time.Duration(min(max(math.Ceil(load/2/float64(processors)), 1), 3)) * time.Second
 }
 
-// patience bounds waits that are no promises.
+// patience bounds waits for which nothing is promised.
 func patience() time.Duration { return 90 * interval }
 
 // fault is one case.

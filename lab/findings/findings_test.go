@@ -193,7 +193,7 @@ func TestMeasured(t *testing.T) {
 	}
 }
 
-// TestIntervals has limits from tables.
+// TestIntervals compares the limits of intervals with values from tables.
 func TestIntervals(t *testing.T) {
 	for _, tc := range []struct {
 		s                      share

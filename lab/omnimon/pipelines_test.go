@@ -197,7 +197,8 @@ func routes(sw int) (out []p4rt.Entry) {
 func (p *pipelines) values() int    { return statistics }
 func (p *pipelines) extremes() bool { return false }
 
-// receive lets the switch lose a packet by a TTL that ends there.
+// receive passes a packet to a switch and takes what the switch sends. To make the switch lose the
+// packet, receive sets its TTL to 1.
 func (p *pipelines) receive(sw int, f *packet.Frame, link, next int, lose bool) {
 	if lose {
 		ip := f.Bytes()[14+layout.Size():]

@@ -542,7 +542,8 @@ func (p *played) latencies(plugin string, rows []row) int {
 // of switches that are said to be exact.
 func (p *played) sizeErrors(plugin string, _ []row) int {
 	within, all := 0, 0
-	// The network's sketch is the sum of those of leaves, edge and core switches less the others.
+	// The network's sketch is the sum of the sketches of leaf, edge and core switches, minus the
+	// sketches of the other switches.
 	counted := map[string]float64{}
 	for _, r := range p.of(plugin) {
 		switch name := strings.TrimRight(r["node"], "0123456789-"); name {
@@ -558,7 +559,8 @@ func (p *played) sizeErrors(plugin string, _ []row) int {
 			continue
 		}
 		n := x.number(p.t, "packets")
-		if r["node"] == "network" && n > 0 && x["lost"] != "" && len(counted) > 0 { // a lost packet can count 0 times
+		// the network's sketch may not count a lost packet, so the switches' counts are combined
+		if r["node"] == "network" && n > 0 && x["lost"] != "" && len(counted) > 0 {
 			n = counted[r["flow"]]
 		}
 		off := math.Abs(r.number(p.t, "packets") - n)
@@ -570,7 +572,7 @@ func (p *played) sizeErrors(plugin string, _ []row) int {
 		}
 	}
 	p.t.Logf("%d of %d sizes are within twice their standard error", within, all)
-	// Of few, more than one of 20 can be off by chance.
+	// If there are few sizes, more than one in 20 can be off by chance.
 	if n := float64(all); float64(all-within) > 0.05*n+3*math.Sqrt(0.0475*n) {
 		p.t.Errorf("%d of %d sizes are within twice their standard error", within, all)
 	}
@@ -589,8 +591,8 @@ func (p *played) sizeErrors(plugin string, _ []row) int {
 	return all
 }
 
-// flowQualities checks the packets of flows that hosts received against what is said of their
-// quality.
+// flowQualities checks the published number of packets that hosts received of each flow against the
+// published quality of the number.
 func (p *played) flowQualities(plugin string, rows []row) (compared int) {
 	actual := p.at(plugin, "network")
 	for _, r := range rows {
@@ -614,7 +616,8 @@ func (p *played) flowQualities(plugin string, rows []row) (compared int) {
 	return compared
 }
 
-// hopQualities checks the packets and latencies of flows at a switch against what is said of them.
+// hopQualities checks the published packets and latencies of flows at a switch against their
+// published quality.
 func (p *played) hopQualities(plugin string, rows []row) (compared int) {
 	if len(rows) == 0 {
 		return 0

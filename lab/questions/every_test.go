@@ -33,8 +33,8 @@ const (
 // mostEpochs bounds the epochs of a scenario that are played.
 const mostEpochs = 16
 
-// epochs returns the epochs after which a scenario is asked: the ones whose results have the first
-// epoch of each fault and each change of the traffic, and one some epochs after the last of them.
+// epochs returns the epochs after which questions are asked: for each fault and each change of the
+// traffic, the epoch whose results show its first epoch, and one epoch that follows all of them.
 func epochs(t *testing.T, s *scenario.Scenario) (out []int) {
 	t.Helper()
 	after := 0
@@ -49,7 +49,7 @@ func epochs(t *testing.T, s *scenario.Scenario) (out []int) {
 		if err = errors.Join(err, json.Unmarshal(text, &instance)); err != nil {
 			t.Fatal(err)
 		}
-		if instance.Plugin == "lightguardian" { // its results are those of the interval before
+		if instance.Plugin == "lightguardian" { // LightGuardian publishes results of the interval before
 			after = max(instance.Config.Interval, 1)
 		}
 	}

@@ -155,8 +155,8 @@ func compareWithBMv2(t *testing.T, s *scenario.Scenario) {
 }
 
 // TestSketchINTReports: INT ends at the last switches, which send telemetry reports to the agent of
-// a host. What it measures is what agents at all hosts would; a report may arrive in the epoch
-// behind that of its packet.
+// one host. The results are the same as with agents at all hosts, except that a report may arrive
+// one epoch after its packet.
 func TestSketchINTReports(t *testing.T) {
 	s := sketchintScenario(t, "{kind: leaf-spine, leaves: 2, spines: 2, hosts-per-leaf: 2, queue-rate: 50000}", 3,
 		reportsToH4, `

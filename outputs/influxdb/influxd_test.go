@@ -217,7 +217,7 @@ func TestRealRefused(t *testing.T) {
 	o.stop()
 	c.Bucket = "netsketch"
 	o = run(t, s, c, nil)
-	o.drained(200) // with the ends of the rows at the first stop
+	o.drained(200) // 100 rows, and 100 points for their ends, which the first stop queued
 	if got := db.Count("univmon/heavy-hitter", "packets"); got != 100 {
 		t.Errorf("%d points", got)
 	}

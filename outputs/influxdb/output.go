@@ -311,8 +311,8 @@ func (o *Output) done(c chunk, h handle, rejected drops) {
 }
 
 // failed records why a request was not accepted, moves queued points to the spool, and returns the
-// pause before the next attempt. While soon is set, lines of the request may be the reason, and the
-// pause is short, so that this is found out soon.
+// pause before the next attempt. soon keeps the pause short: lines of the request may be the
+// reason, which only further attempts show.
 func (o *Output) failed(err *undelivered, retry *backoff.ExponentialBackOff, soon bool) time.Duration {
 	level, wait := slog.LevelWarn, err.after
 	if err.status == outputs.Refused {

@@ -315,7 +315,7 @@ func TestWithoutProgramAndClosed(t *testing.T) {
 	}
 }
 
-// TestLoadClears: a new program starts with nothing, and ports stay.
+// TestLoadClears: loading a program clears entries, groups and counters, and keeps the ports.
 func TestLoadClears(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, Config{})

@@ -148,7 +148,8 @@ func (out *txBuffer) reset() {
 	out.digests = out.digests[:0]
 }
 
-// lockLane locks a free lane, prefer if it is free, or waits for prefer.
+// lockLane locks a lane and returns it: lane number prefer if it is free, otherwise the next free
+// one. If all lanes are busy, it waits for lane prefer.
 func (s *Switch) lockLane(prefer int) *lane {
 	n := len(s.lanes)
 	for i := range n {
@@ -293,7 +294,8 @@ func (s *Switch) toSession(l *lane, c *machine.Packet, session *CloneSession) {
 	l.Give(c)
 }
 
-// cloneIngress clones the packet as it arrived: parsed again, with only the list's metadata.
+// cloneIngress clones the packet as it arrived: it parses the packet again, and keeps only the
+// metadata in the clone's field list.
 func (s *Switch) cloneIngress(l *lane, p *machine.Packet) {
 	session := s.st.clones[uint32(p.Clone-1)]
 	if session == nil {

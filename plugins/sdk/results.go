@@ -46,10 +46,10 @@ func (r *Results) Add(t *table.Table, err error) {
 // Err returns the first error that was added.
 func (r *Results) Err() error { return r.err }
 
-// CutByRank bounds a list whose rows have parts, such as the nodes, each of them in the order of
-// rank. It keeps the rows of each part up to the same rank, the largest at which the list has at
-// most limit rows, and returns how many rows it leaves out. If there are more parts than rows, it
-// keeps the first row of each.
+// CutByRank bounds a list that consists of parts, such as one for each node, whose rows are in the
+// order of rank. It cuts all parts to the same length, the largest with which the list has at most
+// limit rows, and returns how many rows it leaves out. If there are more parts than limit, it keeps
+// the first row of each part.
 func CutByRank[T any](limit int, parts ...*[]T) (omitted uint64) {
 	rank := func(part *[]T) int { return len(*part) }
 	lengths := make([]int, 0, len(parts))

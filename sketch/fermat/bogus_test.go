@@ -24,7 +24,8 @@ func flowOf[F family.Hash, E Field](t *testing.T, c Config, key []byte) (*Sketch
 	return s, buckets
 }
 
-// nothing decodes a sketch whose buckets have sums that are no identifiers.
+// nothing checks that Decode finds no flow in a sketch, and leaves three buckets undecoded, because
+// the sums in the buckets are no identifiers.
 func nothing[F family.Hash, E Field](t *testing.T, s *Sketch[F, E]) {
 	t.Helper()
 	r, err := s.Decode()

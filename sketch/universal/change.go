@@ -41,7 +41,8 @@ func (c *Change) Above(packets float64) []FlowChange {
 	flows := c.difference.Above(packets)
 	out := make([]FlowChange, len(flows))
 	for i, f := range flows {
-		// The change is the most accurate of the three numbers, followed by the larger size.
+		// Of the change and the two sizes, the change is the most accurate, then the larger size.
+		// The smaller size is the difference of both.
 		before, after := max(c.before.Size(f.Key), 0), max(c.after.Size(f.Key), 0)
 		if f.Packets > 0 {
 			before = max(after-f.Packets, 0)

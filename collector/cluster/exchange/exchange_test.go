@@ -29,7 +29,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// The NATS client leaves it behind if a publisher ends right after its first message.
+	// The NATS client leaves this goroutine behind if a publisher ends right after its first message.
 	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction(
 		"github.com/nats-io/nats.go/jetstream.(*jetStream).resetPendingAcksOnReconnect"),
 		// On a busy machine, a NATS server was seen to leave this goroutine behind.
@@ -319,8 +319,8 @@ func (m *member) epochOf() (newest uint64, rows int) {
 	return newest, rows
 }
 
-// Results of one collector are served by all, also by one that joins later, and older ones of the
-// home before do not replace them.
+// All collectors serve the results of each collector, also a collector that joins later. Older
+// results from a plugin's former home do not replace newer ones.
 func TestResults(t *testing.T) {
 	server := bustest.Server(t)
 	a, b := start(t, server, "a"), start(t, server, "b")

@@ -453,9 +453,9 @@ type search struct {
 	switches int
 	number   map[world]int32
 	worlds   []world
-	came     []int32          // the world before, by number
-	by       []string         // the step that led from the previous state here
-	after    [fault][][]int32 // the worlds after it, by the kind of the step
+	came     []int32          // by world: the number of the world before it
+	by       []string         // by world: the step that led to it from the world before
+	after    [fault][][]int32 // by the kind of the step, and by world: the worlds that follow it
 }
 
 func (x *search) add(w world, from int32, by string) int32 {

@@ -219,7 +219,8 @@ func (p *Path) adoptTables(s *saved) error {
 		return err
 	}
 	p.install(t, settings, s.Settings, share)
-	if err := p.openSockets(settings.Hosts[settings.Host]); err != nil { // equal settings open no socket
+	// Apply opens no sockets for the same settings.
+	if err := p.openSockets(settings.Hosts[settings.Host]); err != nil {
 		p.cfg.Logger.Warn("no probes are sent, so packets have no header until the settings change", "error", err)
 	}
 	p.now = atomic.LoadUint64(&t.control.Epoch)

@@ -56,9 +56,9 @@ const (
 	maxMaps       = 64     // most maps of one program, in the kernel
 	programMaps   = 2      // maps of each program besides its steps': scratch and queries
 	frontBytes    = 32 << 10
-	frontHeader   = 32 // bytes of epoch plus one, undefined and dropped packets
+	frontHeader   = 32 // bytes of the value epoch + 1 and of the counts of undefined and dropped packets
 	frontEntries  = 128
-	entryHeader   = 8                   // bytes of epoch plus one
+	entryHeader   = 8                   // bytes of the value epoch + 1
 	hashFactor    = -0x61c8864680b583eb // same factor as in bpf/common.h
 	valueAttempts = 8                   // attempts to change a value that other processors change
 )

@@ -198,9 +198,9 @@ func tagged(frame []byte, at int) bool {
 	return t == packet.EtherTypeVLAN || t == packet.EtherTypeQinQ
 }
 
-// testable reports whether both data paths take a frame alike, and whether BPF_PROG_TEST_RUN
-// accepts it: the kernel refuses one with the EtherType of IP that is shorter than an IP header,
-// and knows no VLAN tag of type 0x9100.
+// testable reports whether both data paths treat a frame alike and BPF_PROG_TEST_RUN accepts it.
+// The kernel refuses a frame with the EtherType of IP that is shorter than an IP header, and does
+// not know VLAN tags of type 0x9100.
 func testable(frame []byte) bool {
 	for at := 12; at <= 16; at += 4 {
 		if len(frame) >= at+2 && binary.BigEndian.Uint16(frame[at:]) == packet.EtherTypeQinQOld {

@@ -111,7 +111,7 @@ func (p *Path) retire() error {
 		}
 		e := &t.entries[p.cursor]
 		state := atomic.LoadUint32(&e.State)
-		// An ended flow is idle and not among the endings if it ended while it was reopened.
+		// The idle timeout also removes an ended flow that is not among the endings.
 		if state != unused && state != returned && p.marks[p.cursor]&(ending|leaving) == 0 {
 			idle := others
 			if e.Key.Proto == packet.ProtocolTCP {

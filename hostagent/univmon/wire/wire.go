@@ -40,10 +40,11 @@ type Settings struct {
 // Encapsulation selects one of a packet's IP headers.
 type Encapsulation string
 
-// The encapsulations: EncapsulationSwitch is the header that the P4 programs measure, behind
-// bounded tags, labels and a session; Outer the first IP header behind any of these; Inner the last
-// one, also in tunnels; SwitchInner the header that the P4 programs measure if they measure inner
-// flows. docs/univmon.md has the rules.
+// The encapsulations. EncapsulationSwitch selects the IP header that the P4 programs measure, which
+// may follow a few VLAN tags and MPLS labels or a PPPoE session. EncapsulationOuter selects the
+// first IP header behind any number of these, EncapsulationInner the last one, also in tunnels, and
+// EncapsulationSwitchInner the one that the P4 programs measure if they measure inner flows.
+// docs/univmon.md has the rules.
 const (
 	EncapsulationSwitch      Encapsulation = "switch"
 	EncapsulationOuter       Encapsulation = "outer"

@@ -149,8 +149,10 @@ func Wire(t *testing.T, start func(name string) Counts) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	// The neighbor's MAC address is that of no interface, so frames that arrive at net are not
+	// forwarded.
 	for _, args := range []string{"link set dev vm up", "addr add 10.0.1.1/24 dev vm", "addr add 10.0.2.1/24 dev host",
-		"neigh add 10.0.2.9 lladdr 02:00:00:00:02:09 dev host"} { // no interface's MAC, so net does not forward
+		"neigh add 10.0.2.9 lladdr 02:00:00:00:02:09 dev host"} {
 		if err := testkit.IP(args); err != nil {
 			t.Fatal(err)
 		}

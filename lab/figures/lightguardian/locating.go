@@ -358,8 +358,8 @@ func (n *network) pl(fault analysis.Fault, threshold float64) (s score) {
 	return s
 }
 
-// locate measures an experiment with one number of columns. scale is the share of the packets, the
-// flows and the columns; part is a further share of the flows.
+// locate measures an experiment with one number of columns. scale multiplies the numbers of
+// packets, flows and columns; part multiplies the number of flows once more.
 func locate(e experiment, columns int, scale, part float64, seed uint64) ([]suite.Row, error) {
 	n := newNetwork(e, int(float64(e.flows)*scale*part), int(allPackets*scale), seed)
 	config := e.config

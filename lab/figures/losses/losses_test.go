@@ -15,13 +15,13 @@ import (
 
 // TestLeast: the least memory at which 99.9 % decode follows from probability. Two of n flows meet
 // in all three rows of M buckets with probability n²/2·(3/M)³ (which comes to 24·n^(2/3) buckets
-// for 0.1 %). 4,000 tries measure 0.1 % to 0.05 %, and so the memory to 17 %; the limits are one
-// and a half of that, and the seed is fixed.
+// for 0.1 %). 4,000 tries measure 0.1 % to 0.05 %, and so the memory to 17 %. The limits are 1.5
+// times that error, and the seed is fixed.
 func TestLeast(t *testing.T) {
 	r := &recorders[0]
 	for _, tc := range []struct {
 		flows  int
-		lo, hi float64 // of 24·n^(2/3) buckets
+		lo, hi float64 // limits of the memory, as multiples of the memory of 24·n^(2/3) buckets
 	}{{30, 0.75, 1.25}} {
 		l := losses{}
 		for i := range tc.flows {

@@ -130,8 +130,9 @@ func TestOrderings(t *testing.T) {
 	}
 }
 
-// scaled measures structures on 200,000 packets with the bytes a flow that they have in a figure at
-// this memory; the tasks' errors differ a little for that, their orders do not.
+// scaled measures structures on 200,000 packets. memory is the memory of a structure in a figure;
+// here each structure has as many bytes per flow as there. The errors differ a little from those of
+// the figure, but the structures' order by error is the same.
 func scaled(t *testing.T, memory int, sources bool, kinds ...kind) suite.Values {
 	t.Helper()
 	tr, err := trace.Load("zipf:1.1", 200_000, 5)

@@ -24,7 +24,7 @@ type t1Case struct {
 	k       kind
 	kib     []int // memory in units of 1,024 bytes, as in the programs
 	l       limits
-	sources bool                 // the program takes the source address of the key alone
+	sources bool                 // whether the program's key is the source address alone
 	theirs  map[string][]float64 // results of the authors' program, by task and metric, one for each memory
 }
 

@@ -14,8 +14,8 @@ type Exact struct {
 	Distribution estimate.Distribution
 	Entropy      float64
 	Moment2      float64 // the sum of the squares of the flows' packets
-	// Before and After are the halves. Of generated traffic, whose flows do not change, every tenth
-	// flow has another key in After.
+	// Before and After are the two halves of the trace. Flows of generated traffic do not change, so
+	// every tenth of its flows gets another key in After.
 	Before, After *Trace
 	packets       map[string][2]float64 // packets of a flow in the two halves
 }

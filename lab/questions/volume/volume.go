@@ -129,7 +129,8 @@ func (c *Counter) points(lines io.Reader, zipped bool) error {
 	return scan.Err()
 }
 
-// Follow subscribes to the plugins on change, and counts from when all values were sent.
+// Follow subscribes to the plugins' results on change. It returns once the initial values have
+// arrived, and counts the updates and deletes after them in the background.
 func (c *Counter) Follow(ctx context.Context, address string) error {
 	conn, stream, err := subscribe(ctx, address, gnmi.SubscriptionList_STREAM, c.Plugins...)
 	if err != nil {

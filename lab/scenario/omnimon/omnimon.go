@@ -30,8 +30,8 @@ const (
 	LossesExact   = "losses-exact"   // share of the published losses with the exact packets and bytes
 	SwitchesExact = "switches-exact" // share of the switches with exact losses
 	LinksExact    = "links-exact"    // share of the links with exact losses
-	// LinkFlowsBounded is the share of the listed flows of links that sent a number of packets on the
-	// link between the published bounds.
+	// LinkFlowsBounded is the share of the published flows of links whose number of packets on the
+	// link is within the published bounds.
 	LinkFlowsBounded = "link-flows-bounded"
 	LostPackets      = "lost-packets-error"
 	Determined       = "determined" // share of the unknowns that are determined, mean over the epochs

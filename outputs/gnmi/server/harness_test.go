@@ -83,7 +83,7 @@ func (f *fixture) dial(opts ...grpc.DialOption) gpb.GNMIClient {
 	return gpb.NewGNMIClient(f.conn(opts...))
 }
 
-// conn returns the connection of dial, for clients that need it.
+// conn serves over an in-memory connection, and returns the connection.
 func (f *fixture) conn(opts ...grpc.DialOption) *grpc.ClientConn {
 	f.tb.Helper()
 	return grpctest.Serve(f.tb, f.server.Register, opts...)

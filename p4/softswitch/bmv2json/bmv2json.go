@@ -301,7 +301,7 @@ type Table struct {
 	Key            []KeyField
 	ActionIDs      []int
 	Next           map[string]string // action name to next node; "" is the end
-	HitMiss        bool              // Next has __HIT__ and __MISS__ instead
+	HitMiss        bool              // the keys of Next are __HIT__ and __MISS__ instead of action names
 	BaseDefault    string
 	Default        *DefaultEntry
 	HasEntries     bool

@@ -36,12 +36,12 @@ type Packet struct {
 
 	ret     uint32 // return address of the running action
 	exit    bool
-	perr    int // parser error + 1, or 0
+	perr    int // parser error + 1; 0: the parser found no error
 	states  int // parser states passed
 	badSum  bool
 	Dropped bool // assert or assume failed
 
-	Clone       int // session + 1, or 0
+	Clone       int // number of the clone session + 1; 0: the packet is not cloned
 	CloneList   int
 	Learn       int
 	Resubmit    int

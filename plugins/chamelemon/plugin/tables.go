@@ -235,7 +235,7 @@ func (p *Plugin) publish(a *analysis, out *sdk.Results) (*sdk.Results, error) {
 	out.Add(a.alerts.Table(alertList, severity))
 	a.total = p.now().Sub(a.began)
 	out.Add(a.attentionTable())
-	out.Add(a.totalTable(views[0])) // last: counts rows
+	out.Add(a.totalTable(views[0])) // last, because it counts the rows that other tables omitted
 	return out, out.Err()
 }
 

@@ -84,7 +84,7 @@ func f1[V any](reported map[string]float64, truth map[string]V, of func(V) float
 func TestTasks(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
-		flows, settle int // settle epochs before
+		flows, settle int // flows of an epoch, and epochs that are played before the measured ones
 		// least F1 of heavy hitters and changes, most ARE of their sizes and of all flows', most
 		// relative errors of flows and entropy, most weighted error of the distribution
 		f1, are, all, cardinality, entropy, distribution float64

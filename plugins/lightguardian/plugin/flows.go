@@ -215,15 +215,17 @@ func (i *interval) gap(h *hop, f *flowState, e *ends) {
 }
 
 const (
-	// fewHeld is the share of the packets that a flow sends in a gap in the mean, below which as many
-	// slow packets do not come of the gap; someHeld and manyHeld are the shares between which they do.
+	// held compares the slow packets of a flow at a switch with the packets that the flow sends on
+	// average in its gap. Below fewHeld times that average, the slow packets do not come from the gap;
+	// from someHeld to manyHeld times, they do.
 	fewHeld, someHeld, manyHeld = 1. / 3, 0.5, 2
 	mostHeld                    = 0.9 // share of all packets of the flow above which there is a queue
 	mostSeen                    = 0.9 // probability of showing the gap above which a hop does not have it
-	// leastHeld is how many packets a flow sends in a gap in the mean for which shares are judged.
+	// leastHeld is the least average for which held judges the slow packets.
 	leastHeld = 10
-	// unheld is the probability that fewer packets are slow where the gap begins, because the flow
-	// did not send evenly; surelyUnheld, if its longest gap at the sender would not allow it either.
+	// unheld is the probability that fewer packets than that are slow at the switch where the gap
+	// begins, because the flow did not send evenly. surelyUnheld replaces unheld if the flow's longest
+	// gap at the sender rules out so few packets.
 	unheld, surelyUnheld = 0.02, 0.001
 	// otherHeld is the probability that as many packets of a flow are slow for another reason.
 	otherHeld = 0.02
@@ -239,7 +241,7 @@ func (f *flowState) held(i *interval, e *ends) {
 	}
 	mean := float64(f.sent) * min(1, float64(e.receivedGap)/length)
 	least := float64(e.receivedGap)/float64(e.sentGap) - 2
-	var hidden []float64 // by switch: that the gap began there, or before
+	var hidden []float64 // by switch: probability that the gap began there or at an earlier switch
 	for j := range f.hops {
 		h := &f.hops[j]
 		if !h.Valid || h.unjudged || len(h.Delays) <= i.config.rules.SlowRange {
@@ -307,7 +309,7 @@ func (f *flowState) reroute(i *interval, r *routes.Routes, path []string) {
 			continue
 		}
 		if f.known[0] && float64(before.Packets) >= max(i.config.Rules.Loop, 1)*float64(f.sent) {
-			base = before.Packets // in a loop, the neighbor has about as many packets
+			base = before.Packets // in a loop, the neighbor sees about as many packets as the switch before
 		}
 		enough, best, doubt := uint32(math.Ceil(least*float64(base))), hop{}, undecided
 		for _, name := range r.Neighbors(before.name) {

@@ -61,7 +61,7 @@ type column struct {
 	sketch      *sumax.Sketch[family.P4] // nil: no column has been received
 	late        int                      // columns that arrived first in late reports
 	disagreeing uint64                   // columns that arrived with different cells
-	unmeasured  uint64                   // sketchlets that are not used: the interval is not whole at the switch
+	unmeasured  uint64                   // unused sketchlets of intervals that the switch did not measure whole
 	was         []uint32                 // earlier cells of columns that arrive again
 }
 
@@ -127,9 +127,9 @@ func (p *Plugin) reach(epoch *sdk.Epoch) {
 	maps.DeleteFunc(p.reached, func(n uint64, _ []string) bool { return n+1 < oldest })
 }
 
-// missed reports whether a switch may have kept its sketch when an epoch began. If so, both epochs
-// lack the switch: the epoch that ended, and this one, of which it measures at most a part. An
-// unknown epoch was skipped, or the plugin did not run in it.
+// missed reports whether a switch may have kept its sketch when an epoch began. The switch is then
+// missing from the epoch before and from this epoch, of which it measures at most a part. missed
+// returns false for an epoch that was skipped or in which the plugin did not run.
 func (p *Plugin) missed(epoch uint64, name string) bool {
 	reached, known := p.reached[epoch]
 	_, now := slices.BinarySearch(reached, name)

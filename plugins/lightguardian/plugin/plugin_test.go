@@ -165,7 +165,8 @@ func TestDeadHosts(t *testing.T) {
 		"reason": "SWITCH_MISSING"})
 }
 
-// Late reports complete an interval until it is final; the coverage has how much.
+// TestLateReports: late reports add columns to an interval until the interval is final, and raise
+// its coverage.
 func TestLateReports(t *testing.T) {
 	h := start(t, "")
 	s := newSim(t)
@@ -365,9 +366,9 @@ func TestRestart(t *testing.T) {
 	expect(t, rows(t, out, alertList), "spine1 SWITCH_MISSING", map[string]any{"active": false})
 }
 
-// TestUnreached: what a switch sends of intervals that it did not measure whole, because the
-// collector did not reach it when one began or ended, is counted and not used. One epoch without a
-// switch that goes on with its sketch costs nothing.
+// TestUnreached: if the collector does not reach a switch when an interval begins or ends, the
+// switch's sketchlets of that interval are counted and not used. If a switch is missing in one
+// epoch only and keeps its sketch, all its sketchlets are used.
 func TestUnreached(t *testing.T) {
 	h := start(t, "")
 	s, k := newSim(t), simKey(t, 2, "spine1")

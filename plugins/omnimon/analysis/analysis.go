@@ -136,7 +136,7 @@ func (a *Analyzer) analyze(e *Epoch) *Result {
 			r.Hosts[host] = "no report"
 		}
 	}
-	for r.read(e) { // each pass may find an invalid report, without which the next one reads
+	for r.read(e) { // a pass that finds invalid reports removes them, and the next pass reads the others
 	}
 	flows := make([]int, a.net.Hosts) // by host: flows that arrived and are missing from their source's report
 	for i := range a.workers {
@@ -171,8 +171,8 @@ func (a *Analyzer) analyze(e *Epoch) *Result {
 	return r
 }
 
-// read indexes and joins the reports. It returns true if a report is invalid, which is missing
-// then.
+// read indexes and joins the reports. If it finds invalid reports, it removes them and returns
+// true: read must then be called again.
 func (r *Result) read(e *Epoch) (again bool) {
 	a := r.analyzer
 	for i := range a.workers {

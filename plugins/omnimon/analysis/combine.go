@@ -10,11 +10,11 @@ import (
 	"github.com/netsketch/netsketch/plugins/omnimon/linear"
 )
 
-// Limits of one combine.
+// Limits of one call of combine.
 const (
 	maxOpen   = 24      // flows of a slot
-	maxSteps  = 1 << 16 // steps of one slot
-	maxRounds = 16
+	maxSteps  = 1 << 16 // steps of the search for one slot
+	maxRounds = 16      // passes over all slots
 )
 
 // passage is a lossy flow at a slot: the unknown losses before the switch, and behind it.

@@ -4,9 +4,9 @@
 // and whose unknowns are bounded integers. It returns exact bounds of each unknown and never
 // guesses a value.
 //
-// Two methods alternate until none finds more. Propagation narrows bounds by one equation or
-// inequality at a time. Elimination, modulo a prime, finds the unknowns that the rank of the
-// equations that are left determines (see eliminate).
+// Two methods alternate until neither finds more. Propagation narrows bounds by one equation or
+// inequality at a time. Elimination, modulo a prime, finds the unknowns that the remaining
+// equations determine together (see eliminate).
 package linear
 
 import "slices"

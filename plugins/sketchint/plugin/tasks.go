@@ -42,8 +42,9 @@ func (e elements) add(names []string, h hitter) {
 	}
 }
 
-// sort orders each element's flows, the largest first, and leaves out those beyond the limit: the
-// network's, and those of all hosts and switches together.
+// sort orders each element's flows, the largest first, and leaves out the flows beyond the limit.
+// The limit applies to the flows of the network, and again to those of all hosts and switches
+// together.
 func (e elements) sort(r *interval, size func(h hitter) uint32) {
 	var network, others []*[]hitter
 	rows := make(map[string]*[]hitter, len(e))
@@ -187,7 +188,7 @@ func (o *observer) sizeAt(k *flow.Key, node uint32) (packets uint32, ok bool) {
 	return packets, packets != tower.Overflow
 }
 
-// measurement is the local tasks of one host, or of all.
+// measurement holds the results of the local tasks of one host, or of all hosts.
 type measurement struct {
 	element string
 	packets uint64

@@ -51,8 +51,8 @@ type Configuration struct {
 	// Alerts are raised for DDoS victims, and for an entropy or a change of a flow that differs from
 	// what it usually is: of device network, or of each device if network is not enabled.
 	Alerts Alerts `yaml:"alerts"`
-	// Functions are sums over all flows of x^power · log2(x)^log, x being the flow's packets, for
-	// flows of from to to packets.
+	// Functions are sums of x^power · log2(x)^log over flows, where x is the number of packets of a
+	// flow. Flows with fewer packets than from, or with more than to, do not count.
 	Functions []Function `yaml:"functions"`
 }
 

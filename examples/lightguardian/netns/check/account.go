@@ -58,9 +58,9 @@ func (a *account) take(list string, r netns.Row, missed int64) {
 	}
 }
 
-// explain prints why packets of flows, which are by interval, are in no result. Each interval
-// without a count of packets needs a reason that the collector states, and the collector counts
-// each epoch without results.
+// explain prints, for each interval whose row in flows is missing or has no count of packets, the
+// reasons that the collector states. It returns an error if a row without a count has no reason, or
+// if the collector counts fewer epochs without results than there are.
 func (a *account) explain(flows map[string]netns.Row) error {
 	counted := map[int64]bool{}
 	first, end := int64(math.MaxInt64), int64(0)

@@ -95,7 +95,7 @@ func (d *Device) LoadShadow(name string) error {
 	return nil
 }
 
-// Close closes the switch of a shadow.
+// Close closes the switch that LoadShadow made.
 func (d *Device) Close() { d.sw.Close() }
 
 // Load loads the program into a switch, which clears it.
