@@ -96,13 +96,14 @@ func Algorithm() score.Algorithm {
 			of(FlowsExact, flows, score.Some(score.FoundCorrect), "packets", "bytes", "received-packets", "received-bytes",
 				"lost-packets"),
 			of(HopsPublished, hops, score.Some(score.Recall)),
-			of(HopsExact, hops, score.Some(correctHops), "position", "packets-low", "packets-high", "bytes"),
+			of(HopsExact, hops, score.Some(lower(score.FoundCorrect, "packets")), "position", "packets-low", "packets-high",
+				"bytes"),
 			of(LossF1, losses, score.F1),
-			of(LossesExact, losses, score.Correct, lostLow, lostHigh, "lost-bytes"),
+			of(LossesExact, losses, lower(score.Correct, "lost-packets"), lostLow, lostHigh, "lost-bytes"),
 			of(SwitchesExact, switches, score.Correct, lostLow, lostHigh),
 			of(LinksExact, links, score.Correct, lostLow, lostHigh),
 			of(LinkFlowsBounded, linkRows, bounded, "packets-low", "packets-high"),
-			of(SettledExact, score.Settled+"/"+losses, score.Correct, lostLow, lostHigh, "lost-bytes"),
+			of(SettledExact, score.Settled+"/"+losses, lower(score.Correct, "lost-packets"), lostLow, lostHigh, "lost-bytes"),
 			of(LostPackets, summary, score.RelativeError, "lost-packets"),
 			of(Determined, summary, func(m *score.Measure, published, _ score.Rows) (score.Score, bool) {
 				return score.ShareOf(published[""].Value(m.Leaves[0])), true
@@ -286,23 +287,26 @@ var unknown = score.Number(math.NaN())
 // may have sent some, because the results do not list it.
 const untracked = "untracked"
 
-// correctHops is FoundCorrect. Where packets-low is the only bound, it must be the true number.
-func correctHops(m *score.Measure, published, truth score.Rows) (score.Score, bool) {
-	rows := maps.Clone(published)
-	for key, row := range rows {
-		if hasOnlyLower(row) {
-			filled := *row
-			filled.Leaves = maps.Clone(row.Leaves)
-			filled.Leaves["packets-high"] = row.Leaves["packets-low"]
-			rows[key] = &filled
+// lower returns a measure that takes the lower bound of a leaf as its upper one, too, in rows with
+// the lower bound alone.
+func lower(of score.Stat, leaf string) score.Stat {
+	return func(m *score.Measure, published, truth score.Rows) (score.Score, bool) {
+		rows := maps.Clone(published)
+		for key, row := range rows {
+			if hasOnlyLower(row, leaf) {
+				filled := *row
+				filled.Leaves = maps.Clone(row.Leaves)
+				filled.Leaves[leaf+"-high"] = row.Leaves[leaf+"-low"]
+				rows[key] = &filled
+			}
 		}
+		return of(m, rows, truth)
 	}
-	return score.FoundCorrect(m, rows, truth)
 }
 
-// hasOnlyLower reports whether a row bounds its packets only from below.
-func hasOnlyLower(row *score.Row) bool {
-	_, ok := row.Number("packets-high")
+// hasOnlyLower reports whether a row bounds a leaf only from below.
+func hasOnlyLower(row *score.Row, leaf string) bool {
+	_, ok := row.Number(leaf + "-high")
 	return !ok && row.Text("quality") == string(sdk.LowerBound)
 }
 
@@ -316,7 +320,8 @@ func bounded(_ *score.Measure, published, truth score.Rows) (score.Score, bool) 
 		}
 		rows++
 		n := truth[key].Value("packets-low")
-		if low, high := row.Value("packets-low"), row.Value("packets-high"); low <= n && (n <= high || hasOnlyLower(row)) {
+		low, high := row.Value("packets-low"), row.Value("packets-high")
+		if low <= n && (n <= high || hasOnlyLower(row, "packets")) {
 			right++
 		}
 	}

@@ -221,6 +221,35 @@ func TestExtremes(t *testing.T) {
 	t.Fatal("the epoch was not settled")
 }
 
+// TestLossesOfUntaggedPackets: what is known of the losses of a flow that sent packets without a
+// header is a lower bound, before and after the epoch is settled, because these may be lost, too.
+func TestLossesOfUntaggedPackets(t *testing.T) {
+	h := start(t, allRows)
+	random := rand.New(rand.NewPCG(9, 9))
+	s := newSim(t, 5, 200, func(e string) bool { return e == "spine1" && random.IntN(8) == 0 })
+	for i, f := range s.flows {
+		if i%2 == 0 {
+			f.untagged.Packets = 1
+		}
+	}
+	out := h.Analyze(s.epoch(numbersOf(t, h.Settings())))
+	for _, rows := range []map[string]map[string]any{sdktest.Rows(t, out, lossList),
+		rowsOf(t, out, settle(t, h, 5), lossList)} {
+		lower := 0
+		for key, row := range rows {
+			_, bounded := row["lost-packets-high"]
+			if is := row["quality"] == "LOWER_BOUND"; is == bounded {
+				t.Errorf("%s: %v", key, row)
+			} else if is {
+				lower++
+			}
+		}
+		if lower == 0 || lower == len(rows) {
+			t.Errorf("%d of %d rows have a lower bound alone", lower, len(rows))
+		}
+	}
+}
+
 // compareLinkFlows compares the listed flows of each link with what each flow sent on it: bounds
 // contain the true number, never exceed what the switch in front of the link received, and rank the
 // flows. If all is determined, the largest flows are listed, and no other.

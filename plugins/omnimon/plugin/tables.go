@@ -532,7 +532,6 @@ func (r *run) lossTable() (*table.Table, error) {
 		location.Append(name)
 		kinds.Append(k)
 		low.Append(max(l.Packets.Low, 0))
-		high.AppendIf(l.Packets.High, l.Packets.High >= 0)
 		reason := cmp.Or(r.sentReason(&published{Flow: l.flow.Flow}), r.pendingReason(true))
 		q := r.lostQuality(&l.flow.Flow, true)
 		switch {
@@ -541,6 +540,7 @@ func (r *run) lossTable() (*table.Table, error) {
 		case q == sdk.Exact && !l.Packets.Exact():
 			q = sdk.Bounded
 		}
+		high.AppendIf(l.Packets.High, l.Packets.High >= 0 && q != sdk.LowerBound)
 		quality.Append(string(q))
 		known(bytes, l.Values[wire.Bytes], l.Exact)
 		problem.AppendSome(alert.Clip(reason))
