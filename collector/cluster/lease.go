@@ -30,7 +30,7 @@ type lease struct {
 	lost     bool      // whether the NATS servers have lost the bucket's entries
 	at       time.Time // start of the latest renewal
 
-	now                 func() time.Time // clock that is measured
+	now                 func() time.Time // clock that is compared with the NATS server's clock
 	renewals            int
 	offset, uncertainty time.Duration // difference of the clock to the NATS server's clock
 }

@@ -347,7 +347,7 @@ var odds = map[string]func(*odd){
 			return nil
 		}
 	},
-	// openconfig/gnmi-gateway 22, IOS XR; without Capabilities
+	// openconfig/gnmi-gateway 22, IOS XR; this device does not serve Capabilities, either
 	"only PROTO, and no Capabilities": func(o *odd) {
 		o.encodings = nil
 		o.judge = func(r request) error {

@@ -86,8 +86,9 @@ func key(t testing.TB, i int) flow.Key {
 	return k
 }
 
-// Of many flows, the packets of all are exact, and large flows are close to their size by any part
-// of the key. The switch draws by a fixed seed, and the order of packets is fixed.
+// TestProgram: with many flows, the counts of all flows add up to the packets that were sent, and
+// large flows have about their size, by 5-tuple and by source. The switch draws random numbers from
+// a fixed seed, and the order of packets is fixed.
 func TestProgram(t *testing.T) {
 	s := start(t)
 	sent := uint64(0)

@@ -107,8 +107,9 @@ func startEmpty(host string) (io.Closer, error) {
 var directions = []ebpf.AttachType{ebpf.AttachTCXEgress, ebpf.AttachTCXIngress}
 
 // pair is the sockets at both ends of a veth, near on the host and far in a namespace of its own.
-// They block, and do not belong to Go's network poller: when a goroutine of an agent waits in it,
-// the kernel wakes it for every packet that a socket of the poller has sent.
+// The sockets block and do not belong to Go's network poller: while a goroutine of an agent waits
+// in the poller, the kernel wakes the goroutine for every packet that a socket of the poller has
+// sent.
 type pair struct {
 	host      string // interface
 	near, far unix.SockaddrInet4

@@ -29,15 +29,15 @@ type segment struct {
 
 	bytes int // size of the table, dead rows included
 
-	one  *stamp   // origin of all rows; nil if each is set
-	each []*stamp // origin of each row; nil if one is set
+	one  *stamp   // origin of all rows; nil if rows have different origins
+	each []*stamp // origin of each row; nil if all rows have the same
 	// times holds the times of the columns whose cells are older than their rows, by the name of the
 	// column: one for each row, in nanoseconds since 1970. The cells of other columns have the time
 	// of their row. It is nil if there are no such columns, which is usual.
 	times map[string][]int64
 	newer uint64 // newest version among the origins
 
-	dead atomic.Pointer[[]atomic.Uint64] // version from which each row is dead; nil if none is
+	dead atomic.Pointer[[]atomic.Uint64] // version from which each row is dead; nil if no row is
 	gone int                             // number of dead rows; only used by the publisher
 
 	indexed atomic.Bool  // the index is built

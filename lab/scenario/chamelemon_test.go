@@ -200,8 +200,9 @@ func TestChameleMonClockBeyondTheGuard(t *testing.T) {
 		Until: 375 * time.Millisecond})
 	s.Guard = 2 * time.Millisecond
 	r, w := playWatched(t, s, nil)
-	// The lab holds the late flip until the others are carried out. If their acknowledgments arrive
-	// after it, on a busy machine, the collector cannot know that flips were apart.
+	// The lab delays the late flip until the other switches have flipped. On a busy machine, their
+	// acknowledgments may arrive after the late flip, so that the collector cannot know that the
+	// flips were apart.
 	var apart []int
 	for i, alerts := range w.epochs {
 		if alerts["[network][OUT_OF_STEP]"] != "" {

@@ -340,7 +340,7 @@ type Bound struct {
 // stream.
 const mostWatched = 5000
 
-// Load reads a scenario file and makes changes; the error lists every problem with its line.
+// Load reads a scenario file and applies changes; the error lists every problem with its line.
 func Load(path string, changes ...Change) (*Scenario, error) {
 	section, err := yaml.Load(path)
 	s, err := decode(section, err, changes)

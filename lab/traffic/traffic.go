@@ -42,10 +42,10 @@ func Merge(sources ...Source) Source {
 	return &merged{sources: sources}
 }
 
-// Together returns a source of the packets of several traces in time order. A time of more than
-// pcapfile.MaxPause in which none of the traces has a packet is cut, unless a trace begins behind
-// it. The packets of trace i before end are added to counts[i], which may be nil; with end 0 all
-// are.
+// Together returns a source of the packets of several traces in time order. It cuts pauses of more
+// than pcapfile.MaxPause in which no trace has a packet, except a pause that the first packet of a
+// trace ends. It adds the packets of trace i before end to counts[i], unless that is nil; if end is
+// 0, it adds all packets.
 func Together(end time.Duration, counts []*atomic.Int64, traces ...Source) Source {
 	return &merged{sources: traces, together: true, end: end, counts: counts, earlier: make([]time.Duration, len(traces)),
 		begun: make([]bool, len(traces))}

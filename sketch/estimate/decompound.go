@@ -8,8 +8,8 @@ import (
 	"github.com/netsketch/netsketch/sketch"
 )
 
-// Bounds of Decompound: the number of classes that counters are divided into, its square the time;
-// and the number of counters that must be in the lowest class.
+// Limits of Decompound. classes is the largest number of classes into which counters are divided;
+// the time grows with its square. emptiest is the least number of counters in the lowest class.
 const (
 	classes   = 1024
 	emptiest  = 8

@@ -89,14 +89,15 @@ func (e *Estimate) FanIns(atLeast float64) []FanIn {
 	return found
 }
 
-// flowsEach returns the number of flows per source, for a sample of the total flows that contains
-// flows flows of sources sources, and pairs pairs of flows of one source.
+// flowsEach estimates the number of flows per source among total flows. The other arguments are
+// about a sample of the flows: its numbers of flows, of sources, and of pairs of flows with the
+// same source.
 //
 // A sampled share p of the flows contains mp of a source's m flows on average, and misses the
 // source with probability (1-p)^m, which depends on how m varies. Let each source have one flow and
 // μ others on average: exactly μ if all sources have equally many, or a Poisson number if each flow
 // has a random source. The source is missed with probability (1-p)·(1-p)^μ or (1-p)·exp(-μp). The
-// mean of m(m-1), which the pairs give, tells which of both is nearer: it is μ(1+μ) or μ(1+μ) + μ.
+// mean of m(m-1), which the pairs give, tells which case is nearer: it is μ(1+μ) or μ(1+μ) + μ.
 func flowsEach(flows, sources, pairs, total float64) float64 {
 	p, ratio := flows/total, flows/sources
 	if p >= 1 {

@@ -191,7 +191,7 @@ type Report struct {
 	// Part is the number of a part of the report that the host sends before the epoch ends, from 1 on;
 	// it has only sketchlets. 0 is the rest of the report, when the epoch has ended.
 	Part uint64
-	// Parts is the number of earlier parts, in the rest of the report.
+	// Parts is the number of parts that the host sent before, if this is the rest of the report.
 	Parts    uint64
 	Counters [Counters]uint64
 	// Flows are in the order of their keys.

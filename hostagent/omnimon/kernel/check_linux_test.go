@@ -17,8 +17,8 @@ import (
 	"github.com/netsketch/netsketch/internal/test/kerneltest"
 )
 
-// TestCheckOfCarriers: an interface is judged by what the carrier in force needs. Each command that
-// a finding names ends it.
+// TestCheckOfCarriers: the check finds what the carrier in force needs and an interface lacks.
+// After the commands that the findings name, it finds nothing.
 func TestCheckOfCarriers(t *testing.T) {
 	if !kerneltest.Isolated(t) {
 		return

@@ -29,12 +29,12 @@ type generator struct {
 	tuples       int
 	instructions asm.Instructions
 	label        string            // label of the next instruction
-	same         map[string]string // labels of the same instruction
+	same         map[string]string // by label: another label of the same instruction, which replaces it
 	maps         int               // number of maps of the program
 	labels       int
 	used         map[string]bool // labels that instructions jump to
 
-	// Of the step.
+	// The fields below are about the current step.
 	columns                  map[string]operand
 	slots                    int    // slots of the stack that are used
 	undefined, dropped, next string // labels that count the packet as undefined or dropped, or go on with the next step

@@ -189,8 +189,8 @@ func TestPlacement(t *testing.T) {
 	}
 }
 
-// A sequence that filters and maps packets alone becomes a part of those that read it, and runs by
-// itself only where a join reads it.
+// TestSequencesOverPackets: a sequence that only filters and maps packets becomes a part of the
+// sequences that read it. It is a step of its own only if a join reads it.
 func TestSequencesOverPackets(t *testing.T) {
 	for text, want := range map[string]string{
 		`tcp = packets.filter(proto == TCP).map(d = dst, l = length)

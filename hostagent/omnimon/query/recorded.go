@@ -107,7 +107,8 @@ func (p *Plan) OfVolumes(volumes []Volume) map[string][]Tuple {
 	return parts
 }
 
-// tuple returns a packet of the flow that has the length of all packets.
+// tuple returns one packet that stands for all packets of the flow: its length is the sum of
+// theirs.
 func (v *Volume) tuple() Tuple {
 	t := make(Tuple, len(packetFields))
 	for i, f := range packetFields {

@@ -114,8 +114,8 @@ func run(t testing.TB, prog *ebpf.Program, frame []byte) (out []byte, ok bool) {
 	return opts.DataOut, true
 }
 
-// hasOldTag reports whether a frame has a VLAN tag of EtherType 0x9100, which the kernel does not
-// know as one: at TC it removes no bytes behind it.
+// hasOldTag reports whether a frame has a VLAN tag of EtherType 0x9100. The kernel does not know
+// such tags, and at TC refuses to remove bytes behind them.
 func hasOldTag(frame []byte) bool {
 	old := []byte{0x91, 0}
 	return len(frame) >= 18 && (bytes.Equal(frame[12:14], old) || bytes.Equal(frame[16:18], old))

@@ -201,7 +201,7 @@ func (w *twin) pass(t testing.TB, frame []byte, sent bool, segments uint32) {
 	context := make([]byte, 192) // struct __sk_buff
 	binary.LittleEndian.PutUint32(context[164:], segments)
 	if _, err := program.Run(&ebpf.RunOptions{Data: frame, Context: context}); err != nil {
-		if errors.Is(err, unix.EINVAL) { // the kernel has no frame without a whole IP header
+		if errors.Is(err, unix.EINVAL) { // the kernel refuses a frame without a whole IP header
 			return
 		}
 		t.Fatal(err)

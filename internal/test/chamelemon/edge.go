@@ -118,7 +118,7 @@ func (e *edge) clear() {
 type hashed struct {
 	family       int
 	small, large uint32         // hashes of the classifier's rows
-	rows         [Arrays]uint32 // hash of each array, not yet reduced to a part of it
+	rows         [Arrays]uint32 // hash of each array; its remainder selects a bucket of a part
 	crc          uint32         // CRC of the key, the input of the sample
 	fragments    [10]uint32     // fragments of the flow's key, below the prime
 }

@@ -18,10 +18,10 @@ type Frame struct {
 	Carried      int // headers behind the outer IP header and its extension headers, and words of IPv4 options
 }
 
-// maker makes the headers of a frame from the last one on.
+// maker makes the headers of a frame, the last header first.
 type maker struct {
 	*rand.Rand
-	headers int // made, and words of IPv4 options
+	headers int // headers made so far; each word of IPv4 options counts as one
 	carried int // headers behind the newest IP header and its extension headers
 }
 

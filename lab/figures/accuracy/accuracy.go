@@ -36,8 +36,8 @@ import (
 	"github.com/netsketch/netsketch/sketch/universal"
 )
 
-// heavyShare is the part of all packets that heavy hitters have, and of the total change that heavy
-// changes have.
+// heavyShare is the least share of all packets that a heavy hitter has. A heavy change is at least
+// this share of the total change for UnivMon, and of all packets for ChameleMon.
 const heavyShare = 0.0005
 
 // mostPackets bounds the packets of an epoch of Table: what a port of 100 Gbit/s sends in a second,

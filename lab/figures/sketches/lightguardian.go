@@ -169,7 +169,7 @@ func partials(_ context.Context, t *trace.Trace, o suite.Options) (rows []suite.
 	const orders = 20
 	width := s.Config().Width
 	top := t.Flows()[:min(1000, len(t.Flows()))]
-	var valid, are [21]float64 // sums by twentieths of the columns
+	var valid, are [21]float64 // means over the orders, by received twentieths of the columns
 	for order := range uint64(orders) {
 		p, err := sumax.NewPartial[host](s.Config())
 		if err != nil {

@@ -30,8 +30,8 @@ func formats(t *testing.T) *program {
 	}
 }
 
-// shims puts headers of testdata/formats.p4 in front of what packets carry, from a fixed seed; some
-// are cut off in the middle.
+// shims puts headers of testdata/formats.p4 in front of the payloads of packets, and cuts some of
+// the packets off within the headers. It draws from a fixed seed.
 func shims(in []arrival) []arrival {
 	rng := rand.New(rand.NewPCG(9, 2))
 	random := func(n int) []byte {

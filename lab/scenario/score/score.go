@@ -271,11 +271,11 @@ type Score struct {
 	Figure    *Figure    `json:"figure,omitempty"`
 	// Near has the Counts of rows near a threshold alone.
 	Near *Confusion `json:"near,omitempty"`
-	// False are the keys of rows that are published and not true, and Missed the reverse, without
-	// those near a threshold.
+	// False are the keys of published rows that are not true, and Missed the keys of true rows that
+	// are not published. Rows near a threshold are in neither.
 	False, Missed []string `json:"-"`
-	// Reported are the keys of all published rows, and Actual of the true rows and the rows near a
-	// threshold; only for F1.
+	// Reported are the keys of all published rows. Actual are the keys of the true rows and of the
+	// rows near a threshold. Both are set only for F1.
 	Reported, Actual map[string]bool `json:"-"`
 
 	pool  func(Confusion) float64 // nil: values are averaged

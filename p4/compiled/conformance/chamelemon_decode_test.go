@@ -243,8 +243,9 @@ type decodeNetwork struct {
 	packets, lost int
 }
 
-// Ports of an edge: hosts' packets come in by 1, the other edge's by 7. Out they go by their
-// routes, by which packets to the first edge leave by 5 and 6, those to the second by 2 and 4.
+// Ports of an edge switch. Packets from hosts arrive at port 1, packets from the other edge switch
+// at port 7. By their routes, packets for the first edge switch leave by ports 5 and 6, packets for
+// the second by ports 2 and 4.
 const fabricPort = 7
 
 func newDecodeNetwork(t *testing.T, start func(*testing.T) target, e cmEpoch) *decodeNetwork {

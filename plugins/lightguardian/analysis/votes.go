@@ -71,9 +71,9 @@ func (v Votes[N]) Settle(r *Rules, nodes []N, path []Hop, found []Finding) []Fin
 	return out
 }
 
-// Doubt returns the probability that a finding is wrong, from the probability that other flows hide
-// at the hop before that the fault is there. The more flows show it there, the likelier this flow
-// has it there, too. Votes never make a finding surer.
+// Doubt returns the probability that the fault of a finding is at an earlier hop. hidden is the
+// probability that other flows hide the fault at the hop before. The more flows show the fault at
+// that hop instead of at the hop of the finding, the larger the result; it is never below hidden.
 func (v Votes[N]) Doubt(nodes []N, f Finding, hidden float64) float64 {
 	if !f.Fault.moves() || f.Hop < 2 {
 		return hidden

@@ -679,7 +679,7 @@ func (i *interval) detours(flows []*flowState) {
 		if len(g.shown) == 0 || doubt > rare {
 			continue
 		}
-		// The doubts of all flows together are the doubt about the place.
+		// Each flow gets a share of the doubt, so that the shares multiply to the doubt about the place.
 		doubt = math.Pow(doubt, 1/float64(len(g.shown)))
 		for _, f := range g.shown {
 			f.faults = append(f.faults, fault{kind: abnormalPath, name: at.name, after: at.before, value: 1, doubt: doubt,

@@ -534,10 +534,11 @@ func TestLateGaps(t *testing.T) {
 	}
 }
 
-// TestHeld: packets of a flow are held for 400 ms on the link to spine1. Switches in front of it
-// have no slow packets, spine1 has the packets that the sender sent meanwhile, and other flows
-// divide the gap in all of its buckets. If half of the packets are slow at leaf1, too, there is a
-// queue, and the place is not known. If packets still wait, slow packets show nothing.
+// TestHeld: the link to spine1 holds a flow's packets back for 400 ms. At the switch before the
+// link no packet is slow; at spine1 the packets that the sender sent meanwhile are, and packets of
+// other flows divide the gap in all of the flow's buckets. If many packets are slow at leaf1, too,
+// there is a queue, and the place is not known. While packets are on their way, slow packets show
+// nothing.
 func TestHeld(t *testing.T) {
 	const sent, gap = 100, 400 * time.Millisecond
 	for _, tc := range []struct {
@@ -546,7 +547,7 @@ func TestHeld(t *testing.T) {
 		late         uint64
 		seen         float64 // probability that spine1 would have shown the gap
 		mixed        bool    // whether the gap at spine1 is not known
-		least, most  float64 // with which leaf1 would have shown the gap
+		least, most  float64 // bounds of the probability that leaf1 would have shown the gap
 		queued       bool
 	}{
 		{"held at spine1", 0, 42, 0, 0, false, 0.99, 1, false},

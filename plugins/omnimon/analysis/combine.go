@@ -139,7 +139,7 @@ func (s *search) divided(lost *wire.Values, a, b int64) (low, high wire.Values) 
 			low[i], high[i] = minBytes*a, lost[i]-minBytes*(total-b)
 			continue
 		}
-		low[i], high[i] = max(0, lost[i]-(total-a)), min(lost[i], b) // a packet counts once
+		low[i], high[i] = max(0, lost[i]-(total-a)), min(lost[i], b) // a packet adds at most 1
 	}
 	return low, high
 }

@@ -94,7 +94,7 @@ type LossyFlow struct {
 	// and so on to the last link.
 	Losses []Loss
 
-	first int // position of the unknown of Losses[0]
+	first int // number of the unknown that stands for Losses[0]
 }
 
 // Exact reports whether all that was sent, received and lost of a flow is known.

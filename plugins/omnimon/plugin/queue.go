@@ -87,7 +87,7 @@ func (r *run) checkSwitches(x *use, inexact func(format string, args ...any)) {
 	}
 	for i := range r.network.switches {
 		w := &r.network.switches[i]
-		if w.counts == nil { // flows through the switch have no path, which is a warning
+		if w.counts == nil { // a switch without counts: its flows have no path, of which another warning tells
 			continue
 		}
 		if !r.switches[i].delivered {

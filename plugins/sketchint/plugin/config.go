@@ -110,18 +110,19 @@ type Node struct {
 
 // Limits bound the rows of lists.
 type Limits struct {
-	// Flows is the number of flows, those with the most packets.
+	// Flows is the largest number of flows that are listed: the flows with the most packets.
 	Flows int `yaml:"flows" default:"500" range:"0..1000000"`
-	// Latencies is the number of flows with rows of their latencies, those with the most packets.
+	// Latencies is the largest number of flows whose latencies are listed: the flows with the most
+	// packets.
 	Latencies int `yaml:"latencies" default:"100" range:"0..1000000"`
 	// Inflations is the number of flows at switches with the most inflated latencies.
 	Inflations int `yaml:"inflations" default:"200" range:"0..1000000"`
-	// SwitchFlows bounds the heavy hitters of all hosts and switches together, and so the heavy
-	// changes. Each host and switch has the same number, its largest. The network may have as many
-	// more.
+	// SwitchFlows is the largest number of heavy hitters of all hosts and switches together, and the
+	// same for heavy changes. If there are more, the limit is shared evenly, and each host and switch
+	// keeps its largest flows. The network has the same limit for itself.
 	SwitchFlows int `yaml:"switch-flows" default:"200" range:"0..100000"`
-	// Foreign is the number of switches that the plugin does not configure, those with the most
-	// packets.
+	// Foreign is the largest number of listed switches that the plugin does not configure: those with
+	// the most packets.
 	Foreign int `yaml:"foreign" default:"1000" range:"0..100000"`
 	// Senders is the number of senders of telemetry reports, and of packets whose INT cannot be read,
 	// for each host, in the order of addresses.

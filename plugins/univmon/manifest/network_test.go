@@ -96,7 +96,7 @@ func TestReadPathsOfOthers(t *testing.T) {
 	for name, test := range map[string]struct {
 		change  func(n *sdk.Network)
 		routing Routing
-		want    [][]int // from a to d
+		want    [][]int // paths from switch a to switch d
 	}{
 		"shortest": {func(*sdk.Network) {}, Routing{Shortest: true}, [][]int{{0, 1, 3}, {0, 2, 3}}},
 		"a part is managed": {func(n *sdk.Network) { n.Devices[1].Forwarding = diamond().Devices[1].Forwarding },

@@ -186,11 +186,11 @@ type Victims struct {
 type Alerts struct {
 	// Packets is the number of packets from which on an epoch is judged.
 	Packets float64 `yaml:"packets" default:"1000" range:"1.."`
-	// Entropy is the least distance of the entropy from its usual value, in bits. It must also be six
-	// times the usual distance.
+	// Entropy is the least distance of the entropy from its usual value, in bits. The distance must
+	// also be at least six times the usual one.
 	Entropy float64 `yaml:"entropy" default:"0.5" range:">0.."`
-	// Change is the least change of a flow, as a share of the packets of the larger epoch. It must
-	// also differ from the usual largest change by six times the usual distance.
+	// Change is the least change of a flow, as a share of the packets of the larger epoch. The change
+	// must also differ from the usual largest change by at least six times the usual difference.
 	Change float64 `yaml:"change" default:"0.1" range:">0..1"`
 	// Hold is the number of epochs that an alert lasts after the last epoch with its problem.
 	Hold int `yaml:"hold" default:"2" range:"0..1000"`

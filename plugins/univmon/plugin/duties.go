@@ -153,7 +153,7 @@ type duties struct {
 	wanted  *Assignment
 	desired map[string]entries // entries of wanted
 	reason  string             // reason for which there is no assignment
-	absent  map[string]string  // switches that wanted leaves out, with the reason
+	absent  map[string]string  // by switch: why wanted leaves the switch out
 	last    uint64             // newest plan
 	before  *Assignment        // assignment in force in the preceding epoch
 	stale   bool               // the network or the configuration changed after wanted was computed
