@@ -29,15 +29,15 @@ func TestPreEpochPlanIsWrittenBeforeItsEpoch(t *testing.T) {
 	r.step() // closes first+1
 	r.expectApplied("s1", "a", "c")
 	r.expectApplied("s2", "b")
-	r.step() // opens first+2, which uses the other bank
+	r.step() // closes first+2, which uses the other bank
 	r.expectStates(sdk.DeviceState{Device: "s1"}, sdk.DeviceState{Device: "s2"})
 	r.expectOutcomes(sdk.PlanOutcome{Plan: 7, FromEpoch: first + 3, Device: "s1", Status: sdk.PlanApplied},
 		sdk.PlanOutcome{Plan: 7, FromEpoch: first + 3, Device: "s2", Status: sdk.PlanApplied})
 	for range 2 {
-		r.step() // first+3, first+5
+		r.step() // closes first+3, and then first+5
 		r.expectStates(sdk.DeviceState{Device: "s1", Plan: 7}, sdk.DeviceState{Device: "s2", Plan: 7})
 		r.expectOutcomes()
-		r.step() // first+4, first+6
+		r.step() // closes first+4, and then first+6
 		r.expectStates(sdk.DeviceState{Device: "s1"}, sdk.DeviceState{Device: "s2"})
 	}
 }
@@ -47,7 +47,7 @@ func TestPreEpochPlanWaitsForItsBank(t *testing.T) {
 	r := newRig(t, 1)
 	first := r.step()
 	r.plan(sdk.Plan{ID: 7, FromEpoch: first + 4, PreEpoch: true, Writes: []sdk.DeviceWrite{planWrite("s1", "a")}})
-	r.step() // closes first+1: the open epoch uses the bank
+	r.step() // closes first+1; the open epoch, first+2, uses the bank of first+4
 	r.expectApplied("s1")
 	r.step() // closes first+2
 	r.expectApplied("s1", "a")

@@ -15,7 +15,7 @@ type Clock struct {
 	length  time.Duration
 	current atomic.Uint64
 	given   atomic.Uint64 // newest epoch that Advance brought
-	ahead   atomic.Uint64 // number of epochs that packets may be ahead of given
+	ahead   atomic.Uint64 // largest number of epochs by which the epoch in a packet may exceed given
 	notify  atomic.Pointer[func(epoch uint64)]
 }
 

@@ -142,7 +142,7 @@ type Packet struct {
 
 	hops   int
 	stack  []byte
-	hop    int // bytes
+	hop    int // bytes of a hop in the stack
 	layout *layout
 
 	l4, at, size int // offsets from the IP header: transport header, INT; bytes of INT

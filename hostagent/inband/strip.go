@@ -88,8 +88,8 @@ func (p *Packet) protocol(ip []byte, protocol uint8) uint64 {
 	return replace(ip[8:], uint16(ip[8])<<8|uint16(protocol))
 }
 
-// udp restores the UDP header when bytes of the given sum are removed behind it, and the DSCP. It
-// returns what that adds to the checksum of IPv4.
+// udp restores the UDP header of a packet from which bytes are removed; removed is their sum. If
+// INT is in UDP, udp also restores the DSCP, and returns what that adds to the checksum of IPv4.
 func (p *Packet) udp(ip []byte, removed uint64, shim [shimHeader]byte) (change uint64) {
 	udp := ip[p.l4 : p.l4+udpHeader : p.l4+udpHeader]
 	length := binary.BigEndian.Uint16(udp[4:])

@@ -26,7 +26,7 @@ type arrival struct {
 	flow  bool   // whether the packet has a flow
 	whole bool   // counts as a packet of the flow
 	cut   bool   // whether the header states that hops are missing
-	way   uint8  // way of the cache that had this tag when the packet was read, or ways
+	way   uint8  // way of the cache that had this tag when the packet was read; ways if none had it
 	hops  uint8
 	path  [inband.MaxHops + 1]inband.Step // the latest hop first
 }

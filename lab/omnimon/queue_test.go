@@ -92,7 +92,7 @@ func (p *pipelines) networkModel() (n sdk.Network) {
 	}
 	for ends, id := range linkIDs {
 		if ends[0] > ends[1] {
-			continue // the other direction
+			continue // a link has an id for each direction, and is listed once
 		}
 		end := func(node int) sdk.Endpoint {
 			e := sdk.Endpoint{Node: name(node)}

@@ -477,9 +477,10 @@ func (p *played) losses(plugin string, rows []row) int {
 	return len(rows)
 }
 
-// victims checks the flows that lost packets: exact numbers are, and others are bounds. All are
-// published, unless the plugin says that it lists some only. In an ill network all flows that lost
-// at least low-threshold packets are published, and the plugin estimates the number of all.
+// victims checks the flows that lost packets: numbers that are published as exact are exact, and
+// the others are bounds. All these flows are published, unless the plugin says that it lists only
+// some. In an ill network, all flows that lost at least low-threshold packets are published, and
+// the plugin estimates how many flows lost packets.
 func (p *played) victims(plugin string, rows []row) int {
 	actual, heavy := map[string]float64{}, map[string]float64{}
 	state := p.rows("/" + plugin + "/attention/state")[0]

@@ -239,8 +239,8 @@ func (p *played) prometheus(text string) (out []row) {
 }
 
 // of returns the ground truth of the epochs that the results of a plugin are about. If hosts mark
-// packets with the epoch, the last row of a flow at a node in an epoch is about the packets that
-// carry it, which OmniMon counts, and the first one about all packets at that time.
+// packets with the epoch, a flow has two rows for a node in an epoch: the first is about all
+// packets at that time, the second about the packets that carry the epoch, which OmniMon counts.
 func (p *played) of(plugin string) (out []row) {
 	p.t.Helper()
 	s := p.rows("/" + plugin + "/summary/state")[0]

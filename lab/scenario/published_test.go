@@ -87,7 +87,7 @@ func checkReferences(t *testing.T, tab *table.Table, st *store.Store) {
 // schema accepts all, and the dashboard queries nothing else.
 func TestEveryChameleMonLeafIsPublished(t *testing.T) {
 	s := load(t, "tasks", 4)
-	s.WarmUp = 0 // flows are watched after it
+	s.WarmUp = 0 // flows are watched only after the warm-up
 	s.Watch, s.Expect, s.Traffic[0].Flows, s.Traffic[1].Flows, s.Traffic[0].MaxPackets = 20, nil, 2500, 300, 6
 	// First it cannot be decoded, and then the network turns ill.
 	s.Traffic[0].Changes = []traffic.Change{{From: s.Epoch, Flows: 11_000,

@@ -527,8 +527,8 @@ func TestPoisonInEveryBatch(t *testing.T) {
 	if n := len(o.pauses); n != sameFailures-1 {
 		t.Errorf("%d pauses; expected %d", n, sameFailures-1)
 	}
-	// A server that fails for a while is not mistaken for a server that refuses such points. It
-	// gets the usual attempts and one check, and another check when the batch has failed often.
+	// A server that fails for a while is not mistaken for a server that refuses some points. The
+	// output makes the usual attempts and one check, and another check when the batch failed often.
 	requests.Store(0)
 	d.set(func([]string, *http.Request) (int, map[string]string, string) {
 		requests.Add(1)

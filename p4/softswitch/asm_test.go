@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	fields = 6 // slots that outlive the code
+	fields = 6 // slots that are read after the code; the temporary slots follow
 	temps  = 6
 )
 

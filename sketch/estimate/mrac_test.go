@@ -58,8 +58,8 @@ func poisson(k int, mean float64) float64 {
 	return p
 }
 
-// TestMRACByTheBook: two iterations give the expectations of the book, for counters up to Largest
-// and for larger ones.
+// TestMRACByTheBook: after one, two and three iterations MRAC has the expectations that book
+// computes, for counters up to Largest and for larger ones.
 func TestMRACByTheBook(t *testing.T) {
 	row := []uint32{0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 3, 3, 4, 5, 6, 7, 8, 8, 9, 11, 14}
 	const largest = 8

@@ -16,8 +16,8 @@ import (
 
 var coverage = flag.Duration("coverage", 0, "draw traffic of TestCoverage by the clock, for this long")
 
-// mixture is the traffic of TestCoverage: of a third of the flows sizes by Zipf, of the others one
-// packet, or up to 40 more for every third flow.
+// mixture draws sizes of n flows for TestCoverage. A third of the flows have sizes by Zipf's law,
+// the others one packet. With more, every third flow has up to 39 packets more.
 func mixture(random *rand.Rand, n int, skew float64, more bool) []int {
 	sizes := make([]int, n)
 	for i := range sizes {

@@ -62,9 +62,10 @@ type seat struct {
 	stale        bool
 }
 
-// offers to another member; answered says that it has accepted.
+// offer is a member's offer of a switch to another member. answered says that the other member has
+// accepted it.
 type offer struct {
-	to       int8 // -1 if there is none
+	to       int8 // the other member; -1: the member offers nothing
 	answered bool
 }
 

@@ -332,7 +332,7 @@ func TestQueriesOnSegments(t *testing.T) {
 	if err := errors.Join(w.role.Apply(encoded(t, s)), w.kernel.Apply(encoded(t, s))); err != nil {
 		t.Fatal(err)
 	}
-	w.kernel.SetLeases(nil) // packets leave without a header, and are counted as that
+	w.kernel.SetLeases(nil) // packets leave without a header, and are counted as such
 	w.advance(101)
 	for range 300 {
 		v6, flags := r.IntN(2) == 0, byte(r.Uint32())

@@ -109,8 +109,9 @@ func place(s *Sequence) Step {
 	return step
 }
 
-// shared is the count of operators up to the first distinct whose tuples several hosts may have, or
-// 0. A packet is counted at its source, so tuples with the source address are at one host.
+// shared is the count of operators up to the first distinct that may give the same tuple at several
+// hosts; 0 if there is no such distinct. A packet is counted at its source, so a tuple with the
+// source address is at one host only.
 func shared(operators []*Operator) int {
 	source := "src" // the field that holds the source address
 	for i, o := range operators {

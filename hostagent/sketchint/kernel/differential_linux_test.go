@@ -528,7 +528,7 @@ func testNearlyPlain(t *testing.T, first bool) {
 			}
 			slow := slices.Clone(plain)
 			if marked {
-				slow[len(slow)-len("payload of 24 bytes, here")-3]++ // 65,536 more
+				slow[len(slow)-len("payload of 24 bytes, here")-3]++ // adds 65,536 to the latency
 			}
 			w.in(slow)
 			w.advance(e + 2)

@@ -25,8 +25,8 @@ const (
 type Canvas struct {
 	strings.Builder
 	Terminal bool
-	// Later is set if an earlier text stays above this one, as in a file: what does not change is not
-	// repeated.
+	// Later is set if an earlier text stays above this one, as in a file. The commands, which do not
+	// change, are then left out.
 	Later bool
 	// Columns is the width to which tables are narrowed; 0 narrows none.
 	Columns int

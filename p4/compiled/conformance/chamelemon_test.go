@@ -173,7 +173,7 @@ func conformPath(t *testing.T, start func(*testing.T) target, packets int) {
 			if port, _, forwarded := expect(f); !forwarded || port == cpuPort {
 				continue
 			}
-			f = slices.Clone(f) // packets of a flow are one
+			f = slices.Clone(f) // all packets of a flow share one slice
 			setTos(f[14:], parse(f).v6, tos[r.IntN(len(tos))])
 			out := first.through(label, f).frame
 			if r.IntN(10) != 0 {

@@ -149,7 +149,7 @@ func (q *Queue[T]) next() (at time.Duration, from int, ok bool) {
 		if l.len() == 0 {
 			continue
 		}
-		if s := max(q.free, l.ready(q.interval)); !ok || s <= start { // equal: by priority
+		if s := max(q.free, l.ready(q.interval)); !ok || s <= start { // on a tie, the higher priority is first
 			start, from, ok = s, i, true
 		}
 	}

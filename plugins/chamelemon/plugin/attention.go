@@ -377,7 +377,7 @@ func (s *shifter) healthy() {
 		}
 		need, load := needed(hl.most()), hl.flows/buckets(p.HL)
 		switch {
-		case !hl.known(): // always more than before
+		case !hl.known(): // grows by at least a quarter, if there is room
 			p.HL = min(max(need, (p.HL+p.HL/4+1)|1), odd(r.Down))
 			s.addReason("HL part was not decoded: it grows")
 		case load < lowLoad && p.HL > r.Reserve:

@@ -382,7 +382,8 @@ func TestOneFamily(t *testing.T) {
 	}
 }
 
-// TestWatched: the size of any flow, and the certainty that a flow was not there.
+// TestWatched: a watched flow has a row with its exact size. A watched key that is not a flow, or
+// is at no switch, is reported.
 func TestWatched(t *testing.T) {
 	f := newFabric(t, 27, `{}`)
 	f.play(f.flows(2000, 0, 0))

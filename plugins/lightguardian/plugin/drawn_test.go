@@ -35,8 +35,8 @@ var (
 	drawnShow  = flag.Bool("drawn-show", false, "print what TestDrawn does not find")
 )
 
-// drawn is a network that is drawn, with its traffic: what lab/findings plays over switches, here
-// over sketches alone, so that a network takes a second.
+// drawn is a randomly drawn network with its traffic. It is like the networks of lab/findings, but
+// has sketches instead of switches, so that a network takes a second.
 type drawn struct {
 	*rand.Rand
 	model    sdk.Network

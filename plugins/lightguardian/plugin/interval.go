@@ -19,8 +19,8 @@ import (
 	"github.com/netsketch/netsketch/sketch/sumax"
 )
 
-// lateEpochs is how late a report may be, in epochs: columns of an interval are dropped when that
-// many have passed since they were carried.
+// lateEpochs is by how many epochs a report may be late. Columns of an interval that arrive later,
+// counted from the last epoch in which switches carry them, are dropped.
 const lateEpochs = 4
 
 // interval has the data of one interval: the flows that hosts sent and received in it, and the

@@ -42,7 +42,8 @@ type Plugin struct {
 	doubts, doubtsBefore map[sub]*evidence
 	doubtsOf             uint64
 
-	// Doubts about faults whose packets may wait in a queue, in the same intervals.
+	// Doubts about faults whose packets may wait in a queue, in the same intervals as doubts and
+	// doubtsBefore.
 	waiting, waitingBefore map[place]float64
 
 	// Packets that flows lack at a place at the end of an interval, by its number, and that may wait

@@ -216,8 +216,9 @@ func (s *search) next(n int) {
 	}
 }
 
-// solution notes what the parts are in one solution. The packets of divided parts are narrowed by
-// their sum, and the sum then by the other statistics.
+// solution records the packets of each part in one solution, as bounds if the part is divided. The
+// sum of all parts narrows these bounds. If the other statistics contradict the bounds, there is no
+// solution and nothing is recorded.
 func (s *search) solution() {
 	packets := s.deficit[wire.Packets]
 	var low, high wire.Values

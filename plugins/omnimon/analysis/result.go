@@ -35,8 +35,8 @@ type Result struct {
 	Switches, Links []Bounds
 	// Missing is the count of hosts without a valid report. Their flows are unknown.
 	Missing int
-	// Hosts are by host why its report is missing or not complete, Elements by switch, and then by
-	// link, why its counts are not right; "" without a reason.
+	// Hosts holds for each host the reason why its report is missing or not complete. Elements holds
+	// for each switch, and then for each link, why its counts are not right. "" is no reason.
 	Hosts, Elements []string
 	// Unknown: flows that no report has may have passed any switch and link.
 	Unknown bool

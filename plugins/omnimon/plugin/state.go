@@ -44,7 +44,7 @@ func (s saved) number(c *Configuration, model *sdk.Network) saved {
 	}
 	out := saved{Shares: cmp.Or(c.Shares, s.Shares), Hosts: slices.Clone(s.Hosts)}
 	numbers := positions(out.Hosts)
-	free := 0 // no host before it has left
+	free := 0 // all hosts with lower numbers are still there
 	for _, h := range model.Hosts {
 		if _, numbered := numbers[h.Name]; numbered || !agents[h.Name] {
 			continue
@@ -81,7 +81,7 @@ type snapshot struct {
 	saved
 	Plans  uint64 // the newest plan's ID
 	Alerts alert.List
-	// Uses of units, whose entries the switches have.
+	// Uses and QueueUses are the uses of units; the switches have their entries.
 	Uses, QueueUses []use
 	history
 }

@@ -20,7 +20,7 @@ const (
 	kinds
 )
 
-// findUnits returns the filter tables of the units of a register of counts, by kind and number.
+// findUnits returns the filter tables of a register's units, by the kind and number of the unit.
 func findUnits(o *sdk.Object) (filters [kinds][]string, err error) {
 	for kind, a := range [kinds][2]string{{"units", "filters"}, {"queue_units", "queue_filters"}} {
 		if o.Annotations[annotation][a[0]] == "" {

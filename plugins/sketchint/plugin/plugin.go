@@ -33,7 +33,7 @@ type Plugin struct {
 	setup  *setup     // nil before Configure
 	nodes  map[string]uint32
 	writes []sdk.DeviceWrite // entries that the switches have
-	undone []sdk.DeviceWrite // entries before the newest plan of follow, which a switch keeps if it fails
+	undone []sdk.DeviceWrite // entries before the newest plan; a switch where the plan fails keeps them
 	agents presence
 	plans  uint64 // newest Plan.ID
 	alerts alert.List

@@ -25,7 +25,7 @@ type ring struct {
 	plans   map[string][banks]uint64
 	pending []sdk.Plan
 	absent  map[string]bool
-	right   int // packets go right to sites at most as many switches away
+	right   int // packets go right to sites that are at most this many switches away on the right
 	sent    int
 
 	manifests []map[string]string // rows of the latest epoch
