@@ -306,9 +306,9 @@ func TestLatest(t *testing.T) {
 	}
 }
 
-// TestParts: the parts of a report and the rest have each sketchlet once, those that changed after
-// their part again. Parts have nothing from before the first epoch that is reported, and local
-// results are the same with them.
+// TestParts: the parts of a report and its rest have each sketchlet once; a sketchlet that changes
+// after its part was sent is sent again. Parts have no sketchlets from before the first epoch that
+// is reported. Local results are complete, although parts were sent.
 func TestParts(t *testing.T) {
 	clock := epoch.NewClock(0, 10)
 	r := New(clock, still)

@@ -51,7 +51,7 @@ const (
 const (
 	label     = 4 // bytes of an MPLS label
 	pppoe     = 8 // bytes of a PPPoE header with the protocol of PPP
-	extension = 8 // at least
+	extension = 8 // least bytes of an IPv6 extension header
 	gre       = 4
 	vxlan     = 8
 	vxlanPort = 4789

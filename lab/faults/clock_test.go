@@ -25,7 +25,7 @@ const (
 }`
 )
 
-// buildStepped builds that collector.
+// buildStepped builds the collector with the offset in its time of day.
 var buildStepped = sync.OnceValues(func() (string, error) {
 	dir := filepath.Dir(programs.plugins)
 	original, err := filepath.Abs(filepath.Join("..", "..", "collector", "epoch", "clock.go"))

@@ -20,10 +20,9 @@ type algorithm struct {
 	epoch   time.Duration // 0: drawn
 	lag     int           // alerts are about an epoch that is this many epochs older
 	port    float64       // packets a second that a port sends at least, in spite of few packets of traffic
-	// config is the configuration for other networks: limits that leave nothing out.
+	// config is the configuration of the plugin: limits that leave nothing out.
 	config string
-	// graph is the configuration for networks that are neither trees nor leaves and spines; "" for the
-	// default.
+	// graph replaces config in networks that are neither trees nor leaves and spines; "" keeps config.
 	graph string
 	// kinds are the alerts that are findings about the network, each with what it finds; others are
 	// about the measurement.

@@ -613,7 +613,7 @@ func (r *Run) playVirtual(ctx context.Context) error {
 // headers. A pair of hosts without a decision by then sends no headers, which does no harm.
 const decisionTime = 2 * time.Second
 
-// relayed is the time that the message takes that begins an epoch, if the clock of a host is wrong.
+// relayed is the delay of the message that begins an epoch at a host whose clock is wrong.
 const relayed = 100 * time.Microsecond
 
 // boundary advances the epochs of hosts by their clocks. When it returns, all hosts are at least in

@@ -155,7 +155,7 @@ func (s *sums) hold(packets []uint64, out int) int {
 	return out
 }
 
-// empty passes all sums to add.
+// empty passes all held sums to add, and forgets them.
 func (s *sums) empty(add func(digests []uint64, numbers []uint32)) {
 	for first := 0; first < len(s.held); first += Block {
 		for i, sum := range s.held[first : first+Block] {

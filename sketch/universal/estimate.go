@@ -240,7 +240,7 @@ func sizesOf(flows []estimated) []int32 {
 func (lv *level) deviation(size int32) float64 {
 	x := max(size, -size)
 	from, to := x-int32(math.Ceil(lv.error)), x
-	if len(lv.sizes) > 0 && from < lv.sizes[0] { // the slots lack such flows
+	if len(lv.sizes) > 0 && from < lv.sizes[0] { // the slots have no smaller flows
 		from, to = x, x+int32(math.Ceil(lv.error))
 	}
 	larger := func(x int32) float64 {

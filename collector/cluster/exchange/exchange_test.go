@@ -161,7 +161,8 @@ func (m *member) request(t *testing.T, from string, transfer, fence uint64, ep *
 	return reply
 }
 
-// Measurements of a arrive at b once: the registers that a plugin at b reads, and the reports.
+// TestParts: the measurements of collector a arrive once at collector b: the registers that a
+// plugin at b reads, and the reports.
 func TestParts(t *testing.T) {
 	server := bustest.Server(t)
 	a, b := start(t, server, "a"), start(t, server, "b")

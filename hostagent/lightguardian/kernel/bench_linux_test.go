@@ -99,8 +99,9 @@ func benchmarkPacket(b *testing.B, kind string, flows int, mark bool) {
 	b.Run("bursts", func(b *testing.B) { bursts(b, w.kernel, programs, frames[:rotation]) })
 }
 
-// single measures packets one by one. packet-ns and late-ns are the difference of medians and of
-// 90th percentiles, mean-ns that of means, which has interrupts and other work of the processor.
+// single measures packets one by one. packet-ns is the difference of the medians, late-ns of the
+// 90th percentiles, and mean-ns of the means, which include interrupts and other work of the
+// processor.
 func single(b *testing.B, programs [2]*ebpf.Program, frames [][]byte) {
 	kerneltest.OnProcessor(b, 0)
 	var took [2][]float64
@@ -125,8 +126,8 @@ func single(b *testing.B, programs [2]*ebpf.Program, frames [][]byte) {
 	b.ReportMetric(took[0][late]-took[1][late], "late-ns")
 }
 
-// bursts measures many packets in a system call. burst-ns is the difference of medians, mean-ns
-// that of means.
+// bursts measures many packets in a system call. burst-ns is the difference of the medians, mean-ns
+// of the means.
 func bursts(b *testing.B, path *Path, programs [2]*ebpf.Program, frames [][]byte) {
 	kerneltest.OnProcessor(b, 0)
 	var took [2][]float64

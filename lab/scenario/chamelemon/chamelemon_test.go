@@ -237,7 +237,8 @@ func TestFalseClaims(t *testing.T) {
 	}
 }
 
-// The sizes of the flows that are watched, where they entered and of the network.
+// TestWatchedFlows: the sizes of watched flows are scored at the switch where they entered, and for
+// the network.
 func TestWatchedFlows(t *testing.T) {
 	e, rows := epoch(t)
 	for where, packets := range map[string]int{"e1&flow=" + flowA: 6, "e1&flow=" + flowB: 3, "network&flow=" + flowA: 5,

@@ -231,7 +231,7 @@ func conformUnmarked(t *testing.T, sw target) {
 		if port, _, forwarded := expect(f); !forwarded || port == cpuPort {
 			continue
 		}
-		f = slices.Clone(f) // packets of a flow are one
+		f = slices.Clone(f) // all packets of a flow share one slice
 		setTos(f[14:], parse(f).v6, byte(tos))
 		tos++
 		label := fmt.Sprintf("packet %d", i)

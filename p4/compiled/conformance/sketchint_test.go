@@ -361,7 +361,7 @@ func (i *intBench) foreign() {
 			i.same(fmt.Sprintf("frame %d, %+v", n, m), whole, whole)
 			i.leftOut[c.reason]++
 		}
-		// Too short for INT, and cut off within it.
+		// A packet that is too short for INT, and packets that are cut off within INT.
 		whole := seal(slices.Concat(f[:locate(f).payload], make([]byte, n%16)), intDSCP)
 		plain := slices.Clone(whole)
 		plain[locate(f).l4], plain[locate(f).l4+1] = 1, 2 // not of sourcePort

@@ -785,7 +785,7 @@ func TestAnyFailures(t *testing.T) {
 }
 
 // TestExtremes: the lost differences of maxima and minima are found as other values are (paper,
-// appendix E), and a maximum or minimum at a switch is that of the packets that arrived there.
+// appendix E). A maximum or minimum at a switch is the one of the packets that arrived there.
 func TestExtremes(t *testing.T) {
 	for seed := range uint64(6) {
 		tp := simulation.FatTree(4)

@@ -446,7 +446,7 @@ func (in *inference) solve(r *Result, word int, unknowns, flowOf []int32,
 	return sys
 }
 
-// most returns the most that flows without equations lost.
+// most returns the largest number of packets that flows without equations may have lost.
 func (in *inference) most() int64 {
 	if in.unknown {
 		return linear.Unlimited

@@ -445,7 +445,7 @@ type traffic struct {
 	untagged             uint64 // packets without a header, of flows with an entry
 	untracked, foreign   uint64 // packets of flows that no report has
 	headerless           uint64 // packets that hosts received without a header
-	inexact              uint64 // flows
+	inexact              uint64 // flows whose results are not exact
 	rows                 uint64 // rows of flows, hops and flows of links without limits
 	links                []load
 	completions          [65]uint64 // completions by the logarithm of the duration, rounded up

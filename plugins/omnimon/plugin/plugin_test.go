@@ -174,8 +174,8 @@ func compare(t *testing.T, s *sim, out, settled *sdk.Results) {
 	compareLinkFlows(t, s, out, settled, true)
 }
 
-// TestExtremes: a maximum of a flow at a switch is that of the packets that arrived there. It is
-// absent if a packet that raised it was lost before.
+// TestExtremes: the maximum of a flow at a switch is the maximum of the packets that arrived there.
+// It is absent if a packet that raised it was lost before the switch.
 func TestExtremes(t *testing.T) {
 	l := layoutOf(1)
 	h := sdktest.Start(t, New(), sdktest.Options{Network: simNetworkOf(l),

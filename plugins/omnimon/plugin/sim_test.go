@@ -345,7 +345,7 @@ func numbersOf(t *testing.T, s sdk.Settings) []int {
 		if _, err := fmt.Sscanf(string(h.Data), `{"host":%d`, &settings.Host); err != nil {
 			t.Fatal(err)
 		}
-		if n < 4 { // of many hosts, the others have the same end
+		if n < 4 { // parses the settings of four hosts; the other settings must have the same tail
 			whole, err := wire.ParseSettings(h.Whole())
 			if err != nil || whole.Host != settings.Host {
 				t.Fatalf("%v, host %d, want %d", err, whole.Host, settings.Host)

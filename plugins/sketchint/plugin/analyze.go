@@ -135,8 +135,8 @@ func (p *Plugin) before(r *interval) *interval {
 	return p.previous
 }
 
-// late adds reports that arrived late to the newest interval: its results were published as
-// partial, but the changes of the next one are compared with them.
+// late adds reports that arrived late to the newest interval. Its results were published as
+// partial, but the changes of the next interval are computed from them.
 func (p *Plugin) late(epoch *sdk.Epoch) {
 	for i := range epoch.Late {
 		l := &epoch.Late[i]

@@ -149,7 +149,7 @@ func minimal(p *Problem) [][]int {
 		}
 		return slices.Compare(a, b)
 	})
-	containing := make([][]int, len(p.Switches)) // kept sets by their lowest switch
+	containing := make([][]int, len(p.Switches)) // by switch: the kept sets of which it is the lowest
 	var out [][]int
 	for _, set := range sets {
 		if slices.ContainsFunc(set, func(lowest int) bool {

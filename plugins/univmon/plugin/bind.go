@@ -23,7 +23,7 @@ type instance struct {
 	layout    universal.Layout
 	counters  string // full names of the objects
 	heavy     string
-	packets   int // first of the counts by level, among the counters; -1: none
+	packets   int // cell of the counters at which the packets by level begin; -1: they are not counted
 	duty      int // bit of the dimension in the entries of duties.p4, from 1; 0: none
 }
 
