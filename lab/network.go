@@ -148,7 +148,7 @@ type node struct {
 	gone []gone // packets that are not yet accounted for; guarded by mu
 
 	leaving passage       // the packet inside that leaves a queue; guarded by mu
-	planned time.Duration // the event of the next departure; 0: none; guarded by mu
+	planned time.Duration // the event of the next departure; 0: no departure is planned; guarded by mu
 
 	lineMu sync.Mutex
 	lines  map[uint32]*line // queues by port, nil without queues; the lines are guarded by lineMu

@@ -79,7 +79,7 @@ type RolePath struct {
 	mu        sync.Mutex
 	clock     *epoch.Clock
 	role      role.Role
-	settings  []byte // settings in force; nil: none
+	settings  []byte // nil: no settings are in force
 	scheduled bool
 	since     uint64
 	notify    func(epoch uint64)

@@ -47,7 +47,7 @@ type session struct {
 	udp        *datagrams // nil without UDP
 
 	mu      sync.Mutex
-	epoch   uint64                 // epoch to send; 0: none
+	epoch   uint64                 // epoch to send; 0: no epoch is to be sent
 	replies []*hostv1.AgentMessage // replies to send, before chunks
 }
 

@@ -98,7 +98,7 @@ type outstanding struct {
 	port    int
 	size    int
 	carrier bool
-	trial   *trial // current trial; nil: none
+	trial   *trial // current trial; nil: no trial is running
 }
 
 // New returns a Prober that is offline and has no peers.

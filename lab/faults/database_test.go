@@ -29,9 +29,9 @@ type database struct {
 
 	mu      sync.Mutex
 	answer  func(w http.ResponseWriter, lines string) (stored bool) // nil answers as InfluxDB does
-	asked   int                                                     // requests that answer has answered
+	asked   int                                                     // number of requests that function answer has answered
 	points  map[string]bool                                         // lines
-	perhaps map[string]bool                                         // lines of requests that answer has answered
+	perhaps map[string]bool                                         // lines that answer did not store
 }
 
 // scripted starts a database until the end of the test.

@@ -96,7 +96,7 @@ type Run struct {
 	plugins []string                 // names of all plugins
 	shared  int                      // epochs that share a bank
 	rule    truth.Rule               // rule for the flows of packets; nil: the rule of the P4 programs
-	header  *header.Layout           // header that hosts put into packets; nil: none
+	header  *header.Layout           // header that hosts put into packets; nil: they put none
 	scored  []string                 // names of the scored plugins, in the order of the scenario
 	latency gnmiread.Latencies
 	report  Report

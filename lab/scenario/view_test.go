@@ -76,7 +76,7 @@ func TestSlowMachineIsReported(t *testing.T) {
 		clock  string
 		lag    time.Duration
 		status string
-		want   []string // parts of the hint; nil: none
+		want   []string // parts of the hint; nil: there is no hint
 	}{
 		{"wall", 870 * time.Millisecond, "PARTIAL", []string{"870ms late", "--virtual"}},
 		{"wall", 870 * time.Millisecond, "COMPLETE", nil},

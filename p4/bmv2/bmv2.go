@@ -30,7 +30,7 @@ var ErrNotInstalled = errors.New(Program + " is not on the PATH")
 type Config struct {
 	DeviceID uint64 // 0 stands for 1
 	CPUPort  uint32 // 0 stands for 255
-	Program  string // file with BMv2 JSON to start with; "": none until P4Runtime pushes one
+	Program  string // file with BMv2 JSON to start with; "": no program runs until P4Runtime pushes one
 }
 
 // Switch is a running simple_switch_grpc. Its methods may be called from any goroutine.

@@ -28,10 +28,10 @@ type Config struct {
 	MaxLoops int                  // resubmits and recirculations of a packet before it is dropped and counted; 0: 64
 	Logger   *slog.Logger         // nil disables logging
 	// Drop is called between ingress and egress with the ports of a packet, in its goroutine; true
-	// drops it as a full queue does. It must not call the switch. nil: none.
+	// drops it as a full queue does. It must not call the switch. If nil, no packet is dropped so.
 	Drop func(from, to uint32) bool
 	// Depart is called before a packet that has waited in the queues of a port runs through egress and
-	// leaves, in the goroutine of Inject or Advance. It must not call the switch. nil: none.
+	// leaves, in the goroutine of Inject or Advance. It must not call the switch. It may be nil.
 	Depart func(port uint32)
 }
 

@@ -14,7 +14,7 @@ const (
 	classes   = 1024
 	emptiest  = 8
 	perOctave = 4 // resolution of the result
-	excess    = 3 // packets of the result by packets of the counters; noise of 16,384 counters is below 1.6
+	excess    = 3 // largest ratio of packets in the result and in the counters; noise gives up to 1.6
 )
 
 // Decompound estimates the numbers of flows with sizes from from to to-1, for sizes that are too

@@ -419,8 +419,9 @@ func TestLostStreams(t *testing.T) {
 	}
 }
 
-// NATS servers that all restart have lost what is in their memory: a single one the streams, others
-// what is in them. Results and watched rows are exchanged again.
+// TestServersRestart: NATS servers that all restart have lost what is in their memory. A single
+// server has lost the streams, several servers have lost the messages in them. Results and watched
+// rows are exchanged again.
 func TestServersRestart(t *testing.T) {
 	for servers := 1; servers <= 2; servers++ {
 		t.Run(fmt.Sprint(servers), func(t *testing.T) {

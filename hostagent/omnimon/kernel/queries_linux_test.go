@@ -171,7 +171,7 @@ func TestLateCollection(t *testing.T) {
 		}
 	}
 	for e := range uint64(3) {
-		p.Advance(100 + e) // without maintain
+		p.Advance(100 + e) // maintain is called only after these epochs
 		send(10 + int(e))
 	}
 	p.mu.Lock()

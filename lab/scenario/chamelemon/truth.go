@@ -94,8 +94,8 @@ func (v *view) hitters(limit float64) {
 	}
 }
 
-// changes enters the flows that changed by more than limit. Of the others, the list may hold those
-// whose published delta is not above limit: their bounds are.
+// changes enters the flows that changed by more than limit. The list may also hold other flows if
+// their published delta is at most limit: the bounds of their change exceed limit.
 func (v *view) changes(before truth.Counts, limit uint64) {
 	rows := v.tables.Rows("heavy-change", v.View)
 	for _, f := range truth.Changes(before, v.now) {

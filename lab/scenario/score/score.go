@@ -49,7 +49,7 @@ type Algorithm struct {
 	// Rule returns the rule for the flows of packets. A nil function or a nil rule stands for the rule
 	// of the programs.
 	Rule func(*Setting) (truth.Rule, error)
-	// Header is the header that hosts with the plugin's settings put into packets; nil: none.
+	// Header is the header that hosts with the plugin's settings put into packets; nil: no header.
 	Header func(*Setting) (*header.Layout, error)
 	// BankEpochs is how many epochs switches count in a bank; nil: one.
 	BankEpochs func(*Setting) (int, error)

@@ -16,7 +16,7 @@ import (
 
 // Packet is a packet that has left a switch.
 type Packet struct {
-	ID    uint64 // id of the packet on arrival; 0: none
+	ID    uint64 // id of the packet on arrival; 0: it arrived without an id
 	Port  uint32
 	Frame []byte
 }

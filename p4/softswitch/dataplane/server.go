@@ -44,7 +44,7 @@ type Server struct {
 	ports []uint32 // ports that this server added
 
 	mu     sync.Mutex
-	stream *packetStream // open stream; nil: none
+	stream *packetStream // the open stream; nil: no stream is open
 	closed bool
 	busy   sync.WaitGroup // streams
 

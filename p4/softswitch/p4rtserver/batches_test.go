@@ -137,7 +137,7 @@ func TestBackupReplicas(t *testing.T) {
 	for _, step := range []struct {
 		port uint32
 		up   bool
-		want uint32 // the port that takes the first replica; 0: none
+		want uint32 // the port that takes the first replica; 0: no port takes it
 	}{{2, true, 1}, {1, false, 2}, {2, false, 3}, {3, false, 0}, {3, true, 3}, {1, true, 1}} {
 		r.ok(r.sw.SetPortUp(step.port, step.up))
 		r.sw.Inject(4, frame(1, 2, 0x9999), 0)

@@ -55,12 +55,12 @@ type Server struct {
 	closed bool
 
 	mu      sync.RWMutex     // writes and pipeline changes take it, reads share it
-	live    *entities.Device // device that packets run on; nil: none
+	live    *entities.Device // device that packets run on; nil: no pipeline is committed
 	digests *digester        // digests of the live pipeline
-	shadow  *entities.Device // saved, not committed: target of reads and writes; nil: none
+	shadow  *entities.Device // saved, not committed: target of reads and writes; nil: no pipeline is saved
 	packets atomic.Pointer[packetPath]
 
-	deviceID atomic.Uint64 // device id; 0: none
+	deviceID atomic.Uint64 // device id; 0: the switch has no device id
 
 	stats counters
 }

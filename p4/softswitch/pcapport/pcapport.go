@@ -30,7 +30,7 @@ import (
 // Config is the configuration of a port. The zero value is a port without input whose packets are
 // discarded.
 type Config struct {
-	In       string // capture file of the arriving packets; "": none
+	In       string // capture file of the arriving packets; "": no packets arrive
 	Out      string // capture file to write what leaves to, gzipped if it ends in .gz; "": discarded
 	RealTime bool   // inject at the file's pace
 	Name     string // name of the port; "": "port N"

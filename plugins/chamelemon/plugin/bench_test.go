@@ -12,8 +12,9 @@ import (
 	"github.com/netsketch/netsketch/plugins/sdk"
 )
 
-// BenchmarkResponse is from all sketches in hand to the new configuration (response), and to
-// the results (epoch): four edge switches of the paper's sizes. Run it with -cpu 1.
+// BenchmarkResponse measures the time from when all sketches are there to the new configuration
+// (response) and to the results (epoch), for four edge switches of the paper's sizes. Run it with
+// -cpu 1.
 func BenchmarkResponse(b *testing.B) {
 	for _, bc := range []struct {
 		name    string

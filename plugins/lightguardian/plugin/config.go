@@ -109,7 +109,7 @@ type Rules struct {
 type Limits struct {
 	// Flows is the number of flows: those with faults, then those with the most packets.
 	Flows int `yaml:"flows" default:"500" range:"0..1000000"`
-	// Hops is the number of flows with rows of their hops and delays, the first ones of flows.
+	// Hops is the largest number of flows whose hops and delays are listed: the first of list flows.
 	Hops int `yaml:"hops" default:"100" range:"0..1000000"`
 	// Faults is the number of faults of flows at switches, divided equally among kinds of faults. What
 	// a kind does not need is for the others.

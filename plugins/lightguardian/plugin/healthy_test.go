@@ -220,7 +220,7 @@ func TestQueueEnds(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
 		got   []uint64 // of 366 packets sent in each of the following intervals
-		begin int      // epoch in which the alert begins; 0: none
+		begin int      // epoch in which the alert begins; 0: there is no alert
 	}{
 		{"the queue has ended", []uint64{366, 366}, 7},
 		{"packets of the next interval wait, too", []uint64{370, 400}, 0},

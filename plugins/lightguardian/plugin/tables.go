@@ -48,7 +48,7 @@ func (p *Plugin) publish(ctx context.Context, r *run) (*sdk.Results, error) {
 	out.Add(r.faultTable(p.since))
 	out.Add(r.nodeTable())
 	out.Add(r.rangeTable())
-	out.Add(r.summaryTable(p.alerts.Active())) // last: counts rows
+	out.Add(r.summaryTable(p.alerts.Active())) // last, because it counts omitted rows
 	return out, cmp.Or(out.Err(), ctx.Err())
 }
 

@@ -55,7 +55,7 @@ type term struct {
 type matrix struct {
 	rows    [][]term // sorted by column
 	rights  []uint64
-	pivot   []int32   // column of each row; -1: none yet
+	pivot   []int32   // pivot column of each row; -1: the row has none yet
 	columns [][]int32 // rows that have, or had, a term in each column
 	budget  int
 }

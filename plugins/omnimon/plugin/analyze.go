@@ -31,7 +31,7 @@ type run struct {
 	elapsed  time.Duration
 	problems []alert.Problem
 	lateness []late
-	settled  *held  // the epoch that is settled in this epoch; nil: none
+	settled  *held  // the epoch that is settled in this epoch; nil: no epoch is
 	doubt    string // why the losses of that epoch are not known; "" if they are
 	pending  bool   // packets are missing, and may arrive later
 	settling bool   // tables are built with the values that are final once the epoch is settled

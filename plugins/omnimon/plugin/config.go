@@ -73,7 +73,7 @@ type Configuration struct {
 type Limits struct {
 	// Flows is the number of flows, those with the most packets.
 	Flows int `yaml:"flows" default:"200" range:"0..1000000"`
-	// Hops is the number of flows with rows of their hops, the first ones of flows.
+	// Hops is the largest number of flows whose hops are listed: the first flows of the list flows.
 	Hops int `yaml:"hops" default:"40" range:"0..1000000"`
 	// Losses is the number of losses of flows at switches and links, the largest first.
 	Losses int `yaml:"losses" default:"200" range:"0..1000000"`

@@ -86,7 +86,7 @@ func (p *Plugin) publish(ctx context.Context, r *interval) (*sdk.Results, error)
 	out.Add(r.faultTable())
 	out.Add(r.costTable())
 	out.Add(p.alerts.Table(alertList, severity))
-	out.Add(r.summaryTable(p.alerts.Active(), &measurements[0])) // last: counts rows
+	out.Add(r.summaryTable(p.alerts.Active(), &measurements[0])) // last, because it counts omitted rows
 	return out, cmp.Or(out.Err(), ctx.Err())
 }
 

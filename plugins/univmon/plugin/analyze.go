@@ -108,7 +108,7 @@ type analysis struct {
 	omitted  uint64            // rows that lists leave out
 	failed   map[scope]string  // why data of a switch has no result
 
-	manifests  *Assignment // assignment in force; nil: none, or an earlier process's
+	manifests  *Assignment // assignment in force; nil: there is none, or an earlier process made it
 	incomplete string      // why packets are not counted under the assignment in force
 	warning    string      // why an assigned view may be inexact
 }

@@ -24,7 +24,7 @@ type instance struct {
 	counters  string // full names of the objects
 	heavy     string
 	packets   int // cell of the counters at which the packets by level begin; -1: they are not counted
-	duty      int // bit of the dimension in the entries of duties.p4, from 1; 0: none
+	duty      int // bit of the dimension in the entries of duties.p4, from 1; 0: it has no bit
 }
 
 // find returns the usable sketches on a device by dimension, and the unusable ones with reasons. It

@@ -159,7 +159,7 @@ type duties struct {
 	stale   bool               // the network or the configuration changed after wanted was computed
 	plans   map[uint64]*Assignment
 	banks   [banks]struct {
-		plan uint64             // newest for the bank; 0: none, or its outcome is a failure
+		plan uint64             // newest plan for the bank; 0: there was no plan, or it failed
 		held map[string]entries // entries that the switches hold, by name
 	}
 }

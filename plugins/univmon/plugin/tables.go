@@ -63,7 +63,7 @@ func (p *Plugin) publish(a *analysis, results map[scope]*result) (*sdk.Results, 
 		a.problem("watched flows", "%s", problem)
 	}
 	out.Add(t, err)
-	out.Add(totalTable(a, ordered, p.watchdog.alerts.Active())) // last: counts rows
+	out.Add(totalTable(a, ordered, p.watchdog.alerts.Active())) // last, because it counts omitted rows
 	return out, out.Err()
 }
 

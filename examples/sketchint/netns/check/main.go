@@ -109,8 +109,8 @@ func (c *check) take(list string, r netns.Row, missed int64) {
 	}
 }
 
-// results waits until flows to the server have the packets that arrived, in any number of epochs,
-// with the latency of each switch, and compares them.
+// results waits until the results have as many packets to the server as arrived, in any number of
+// epochs, and the latency at each switch. It then compares the results with what happened.
 func (c *check) results(packets int64) error {
 	for end := time.Now().Add(patience); ; time.Sleep(100 * time.Millisecond) {
 		lacks, err := c.compare(packets)
