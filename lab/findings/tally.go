@@ -84,7 +84,7 @@ type finding struct {
 // tally counts the findings of an algorithm. Its fields are exported for the JSON of -keep.
 type tally struct {
 	Kinds   map[string]*finding
-	Healthy map[string]*share // false alerts by epochs, by the disturbance
+	Healthy map[string]*share // by disturbance: false alerts out of the number of epochs
 	Notes   []string          // each false alert and each fault that was not found
 	Skipped int               // epochs without results
 }

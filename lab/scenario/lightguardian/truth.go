@@ -257,7 +257,7 @@ func (x *exact) drops(j *journey) {
 			x.fault(j, loop, h.name, ratio, x.c.Rules.Loop)
 			looped = true
 		case ratio >= x.c.Rules.Loop && float64(h.Packets) >= x.c.Rules.Loop*float64(j.sent+x.earlier(j.key)):
-			x.possible(j, loop, h.name) // no packet has expired yet, and late packets are not so many
+			x.possible(j, loop, h.name) // no packet has expired yet, and late packets alone would be fewer
 		}
 	}
 	for _, element := range slices.Sorted(maps.Keys(j.losses)) {

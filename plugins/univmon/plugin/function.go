@@ -19,7 +19,7 @@ type Function struct {
 	// Power is the exponent of the flow's packets: a sketch cannot estimate sums of functions that
 	// grow faster than their square.
 	Power float64 `yaml:"power" default:"0" range:"0..2"`
-	// Log is the exponent of their logarithm; 0 with power 2.
+	// Log is the exponent of the logarithm of the flow's packets. It must be 0 with power 2.
 	Log float64 `yaml:"log" default:"0" range:"0..8"`
 	// From is the least number of packets of a flow that counts.
 	From float64 `yaml:"from" default:"0" range:"0.."`

@@ -65,7 +65,7 @@ func (p *Plugin) Merge(ctx context.Context, part *sdk.Epoch) (*sdk.Epoch, error)
 	}
 	type sum struct {
 		device, object string
-		words          []uint32 // words of the term and the packets, then of the counters
+		words          []uint32 // the term, the packets by level, and then the counters
 	}
 	sums := make(map[group]*sum)
 	merged := *part
