@@ -20,9 +20,8 @@ import (
 //go:embed host.json
 var hostSchema []byte
 
-// HostSchema returns the schema of the module that a host agent serves. The binary has it compiled:
-// with goyang, for which the linker keeps methods that nothing calls, netsketch-agent would be
-// 3.4 MB larger.
+// HostSchema returns the schema of the module that a host agent serves. It is compiled in advance,
+// so that netsketch-agent does not contain goyang, which would add 3.4 MB to the binary.
 var HostSchema = sync.OnceValues(func() (*Schema, error) { return decodeSchema(hostSchema) })
 
 // compiledSchema is a schema in a file.

@@ -89,9 +89,9 @@ func (e *Estimate) FanIns(atLeast float64) []FanIn {
 	return found
 }
 
-// flowsEach estimates the number of flows per source among total flows. The other arguments are
-// about a sample of the flows: its numbers of flows, of sources, and of pairs of flows with the
-// same source.
+// flowsEach estimates the number of flows per source among total flows. The other arguments
+// describe a sample of these flows: how many flows it has, how many sources, and how many pairs of
+// flows with the same source.
 //
 // A sampled share p of the flows contains mp of a source's m flows on average, and misses the
 // source with probability (1-p)^m, which depends on how m varies. Let each source have one flow and

@@ -130,8 +130,8 @@ func TestOrderings(t *testing.T) {
 	}
 }
 
-// scaled measures structures on 200,000 packets. memory is the memory of a structure in a figure;
-// here each structure has as many bytes per flow as there. The errors differ a little from those of
+// scaled measures structures on 200,000 packets. memory is what a structure has in the paper's
+// figure; it is reduced here in proportion to the flows. The errors differ a little from those of
 // the figure, but the structures' order by error is the same.
 func scaled(t *testing.T, memory int, sources bool, kinds ...kind) suite.Values {
 	t.Helper()

@@ -287,8 +287,8 @@ var unknown = score.Number(math.NaN())
 // may have sent some, because the results do not list it.
 const untracked = "untracked"
 
-// lower returns a measure that takes the lower bound of a leaf as its upper one, too, in rows with
-// the lower bound alone.
+// lower returns the measure of, for which a row of quality LOWER_BOUND is right if its lower bound
+// of the leaf is the true number: the row has no upper bound.
 func lower(of score.Stat, leaf string) score.Stat {
 	return func(m *score.Measure, published, truth score.Rows) (score.Score, bool) {
 		rows := maps.Clone(published)

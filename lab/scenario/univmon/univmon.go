@@ -179,8 +179,8 @@ func changes(t score.Tables, view score.View, before, now truth.Counts, heavy pl
 	}
 }
 
-// victims adds the destinations that at least least sources in the whole network send to. It adds
-// an unwanted row for each other destination that the plugin published as a victim.
+// victims adds a row for each destination whose number of sources in the whole network reaches
+// least, and an unwanted row for each other destination that the plugin published as a victim.
 func victims(t, published score.Tables, now truth.Counts, least float64) {
 	view := score.View{Device: score.Network}
 	sources := map[flow.Key]map[flow.Key]bool{}

@@ -223,9 +223,9 @@ const (
 	mostSeen                    = 0.9 // probability of showing the gap above which a hop does not have it
 	// leastHeld is the least average for which held judges the slow packets.
 	leastHeld = 10
-	// unheld is the probability that fewer packets than that are slow at the switch where the gap
-	// begins, because the flow did not send evenly. surelyUnheld replaces unheld if the flow's longest
-	// gap at the sender rules out so few packets.
+	// unheld is the probability that the switch where the gap begins has fewer slow packets than
+	// fewHeld times that average, because the flow did not send evenly. surelyUnheld replaces it if
+	// the sender never paused for so long that so few packets could be sent in the gap.
 	unheld, surelyUnheld = 0.02, 0.001
 	// otherHeld is the probability that as many packets of a flow are slow for another reason.
 	otherHeld = 0.02

@@ -37,7 +37,7 @@ type normal struct {
 }
 
 // differs reports whether the value x of an epoch differs from the normal value by at least least,
-// and by several times the usual distance. It adds any other value to the averages.
+// and by several times the usual distance. If x does not differ, it is added to the averages.
 func (n *normal) differs(x, least float64) bool {
 	if n.epochs >= learned && math.Abs(x-n.mean) >= max(least, deviations*n.distance) {
 		if n.outside++; n.outside <= patience {
