@@ -298,7 +298,8 @@ func (p *plugin) claims(plans []sdk.Plan) error {
 }
 
 // publish puts validated tables into the store, all tables of a target at once that measured the
-// same range.
+// same range. Earlier ranges come first, so that whoever reads the newest epoch's summary finds the
+// rows of an earlier epoch that came with it.
 func (p *plugin) publish(e *sdk.Epoch, results *sdk.Results) (tables, rows int, err error) {
 	type measured struct {
 		target string
@@ -325,6 +326,7 @@ func (p *plugin) publish(e *sdk.Epoch, results *sdk.Results) (tables, rows int, 
 		}
 		b.Tables = append(b.Tables, store.Publication{Table: t.Table, Replace: t.Replace})
 	}
+	slices.SortStableFunc(order, func(a, b measured) int { return a.end.Compare(b.end) })
 	for _, at := range order {
 		b := batches[at]
 		n := 0

@@ -79,3 +79,28 @@ func TestFlowFields(t *testing.T) {
 		}
 	}
 }
+
+// TestEarlierRangesFirst: tables of an earlier range are published before those of the epoch,
+// whatever their order in the results.
+func TestEarlierRangesFirst(t *testing.T) {
+	r := newRig(t, nil, "fake")
+	r.plugins["fake"].do(func(p *fakePlugin) {
+		p.analyze = func(_ context.Context, e *sdk.Epoch) (*sdk.Results, error) {
+			earlier := flowTable(t, listFlows, "10.0.0.1")
+			earlier.End = e.Start
+			return &sdk.Results{Tables: []sdk.TableResult{summary(1), earlier}}, nil
+		}
+	})
+	tap := r.store.Tap(16)
+	defer tap.Close()
+	r.deliver().Wait()
+	var published []string
+	for range 2 {
+		for _, p := range (<-tap.C()).Tables {
+			published = append(published, p.Table.List)
+		}
+	}
+	if len(published) != 2 || published[0] != listFlows {
+		t.Errorf("published %v, want %s first", published, listFlows)
+	}
+}

@@ -32,7 +32,7 @@ type feed struct {
 
 	offered struct {
 		sync.Mutex
-		next   map[listKey]*snapshot
+		next   map[listKey]offer
 		wanted map[listKey]wanted // whether the queries select rows of a list, by list
 	}
 
@@ -52,6 +52,12 @@ type feed struct {
 		leafs  []bool
 		values []Value
 	}
+}
+
+// offer is the newest snapshot of a list that the feed has not evaluated.
+type offer struct {
+	*snapshot
+	skipped uint32 // earlier snapshots of the list, which it replaced before the feed evaluated them
 }
 
 type wanted struct {
@@ -97,7 +103,7 @@ func newFeed(s *Store, key string, queries []Query) *feed {
 		lists:   map[listKey]*feedList{},
 		subs:    map[*Subscription]struct{}{},
 	}
-	f.offered.next = map[listKey]*snapshot{}
+	f.offered.next = map[listKey]offer{}
 	f.offered.wanted = map[listKey]wanted{}
 	return f
 }
@@ -146,7 +152,12 @@ func (f *feed) offer(next []*snapshot) {
 			f.offered.wanted[key] = w
 		}
 		if w.is {
-			f.offered.next[key] = n
+			earlier, waits := f.offered.next[key]
+			o := offer{n, earlier.skipped}
+			if waits && earlier.version < n.version {
+				o.skipped++
+			}
+			f.offered.next[key] = o
 			some = true
 		}
 	}
@@ -164,13 +175,13 @@ func (f *feed) evaluate() {
 	f.eval.Lock()
 	defer f.eval.Unlock()
 	f.offered.Lock()
-	work := make([]*snapshot, 0, len(f.offered.next))
+	work := make([]offer, 0, len(f.offered.next))
 	for _, n := range f.offered.next {
 		work = append(work, n)
 	}
 	clear(f.offered.next)
 	f.offered.Unlock()
-	slices.SortFunc(work, func(a, b *snapshot) int {
+	slices.SortFunc(work, func(a, b offer) int {
 		if a.target != b.target {
 			return compare(a.target, b.target)
 		}
@@ -193,7 +204,7 @@ func (f *feed) evaluate() {
 
 // take updates the slots of one list to a snapshot. The caller holds eval and mu; take releases mu
 // between chunks.
-func (f *feed) take(n *snapshot) {
+func (f *feed) take(n offer) {
 	key := listKey{n.target, n.list.Path}
 	fl := f.lists[key]
 	if fl == nil {
@@ -217,14 +228,14 @@ func (f *feed) take(n *snapshot) {
 }
 
 // takeKeyed looks up the rows that the queries name by all their keys.
-func (f *feed) takeKeyed(fl *feedList, n *snapshot, since uint64) {
+func (f *feed) takeKeyed(fl *feedList, n offer, since uint64) {
 	f.mu.Unlock() // the search for many rows takes time
 	found := n.lookup(fl.plan.terms)
 	f.mu.Lock()
 	for i, at := range found {
 		if at.g == nil {
 			if id, had := fl.rows[string(fl.plan.terms[i].key)]; had {
-				f.remove(n, id)
+				f.remove(n.snapshot, id)
 			}
 		} else if at.g.stamp(at.row).version > since {
 			f.update(fl, n, at.g, at.g.leafColumns(n.list), at.row)
@@ -234,7 +245,7 @@ func (f *feed) takeKeyed(fl *feedList, n *snapshot, since uint64) {
 
 // takeAll processes the rows that are newer than the slots, and then finds the slots whose rows
 // are gone.
-func (f *feed) takeAll(fl *feedList, n *snapshot, since uint64) {
+func (f *feed) takeAll(fl *feedList, n offer, since uint64) {
 	fresh := true // every row in the list is newer than the slots
 	count := 0
 	for _, g := range n.segs {
@@ -267,12 +278,12 @@ func (f *feed) takeAll(fl *feedList, n *snapshot, since uint64) {
 				continue
 			}
 		}
-		f.remove(n, id)
+		f.remove(n.snapshot, id)
 	}
 }
 
 // update updates the slot of a row if the queries select the row.
-func (f *feed) update(fl *feedList, n *snapshot, g *segment, col []int, row int) {
+func (f *feed) update(fl *feedList, n offer, g *segment, col []int, row int) {
 	sc := &f.scratch
 	if len(sc.leafs) < len(n.list.Leaves) {
 		sc.leafs = make([]bool, len(n.list.Leaves))
@@ -301,14 +312,15 @@ func (f *feed) update(fl *feedList, n *snapshot, g *segment, col []int, row int)
 	}
 	s := &f.slots[id]
 	s.stamp, s.times, s.round = g.stamp(row), g.leafTimes(n.list, row), n.version
-	if next := s.row.with(n.list, values); next != s.row {
+	if next := s.row.with(n.list, values, 1+n.skipped); next != s.row {
 		s.row, s.gone = next, false
 		f.append(id)
 	}
 }
 
-// with returns the row with new values, or the row itself if the new values equal its own.
-func (r *Row) with(l *List, values []Value) *Row {
+// with returns the row with new values, or the row itself if the new values equal its own. Each
+// leaf with another value has changed at most so many times.
+func (r *Row) with(l *List, values []Value, changes uint32) *Row {
 	same := true
 	for i, v := range values {
 		if i >= len(r.Values) && !v.Absent() || i < len(r.Values) && v != r.Values[i] {
@@ -327,7 +339,7 @@ func (r *Row) with(l *List, values []Value) *Row {
 			continue
 		}
 		if i < len(r.Values) || !v.Absent() {
-			next.changes[i]++
+			next.changes[i] += changes
 		}
 		if k := l.Leaves[i].KeyOf; k >= 0 && !v.Absent() {
 			next.Values[i] = r.Entry.Keys[k]
@@ -359,7 +371,7 @@ func (f *feed) remove(n *snapshot, id int32) {
 	if s.gone {
 		return
 	}
-	s.row = s.row.with(s.row.List, make([]Value, len(s.row.Values)))
+	s.row = s.row.with(s.row.List, make([]Value, len(s.row.Values)), 1)
 	s.gone = true
 	s.stamp, s.times = n.stamp, nil
 	if s.known == 0 {

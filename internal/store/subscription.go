@@ -61,7 +61,9 @@ type Delta struct {
 type LeafDelta struct {
 	// Leaf is the leaf's index in Row.List.Leaves.
 	Leaf int
-	// Duplicates is the number of earlier changes that were coalesced into this one.
+	// Duplicates is the number of earlier changes that were coalesced into this one. It is too large
+	// if the list was published several times before it was evaluated for subscribers, and not each
+	// publication changed the leaf. It is never too small.
 	Duplicates uint32
 }
 

@@ -16,7 +16,7 @@ import (
 
 // Results are the results of an epoch.
 type Results struct {
-	// Tables are published together.
+	// Tables of the same range are published together, and those of earlier ranges first.
 	Tables []TableResult
 	// End is the end of the range that the tables of later calls of Add measured; the zero time
 	// means the end of the epoch.
