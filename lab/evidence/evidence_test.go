@@ -49,7 +49,7 @@ func TestRecorded(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if filepath.Ext(name) == ".csv" {
+			if filepath.Ext(name) == ".csv" && !bytes.HasPrefix(text, []byte("# tests in ")) {
 				rows++
 				first, _, _ := bytes.Cut(text, []byte("\n"))
 				if !bytes.HasPrefix(first, []byte("# ")) || !run.Match(first) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package p4rt drives a P4 switch through P4Runtime, as the specification (1.5.0) requires of a
-// controller (docs/evidence/p4runtime.md lists the obligations).
+// controller (docs/evidence/p4runtime.csv lists the obligations).
 //
 // [Dial] starts a [Client]: a supervised session with one switch, in one role, that goes through
 //

@@ -23,7 +23,7 @@ import (
 )
 
 // The tests named TestObligation hold the client to the obligations of a P4Runtime controller, by
-// their numbers in docs/evidence/p4runtime.md.
+// their numbers in docs/evidence/p4runtime.csv.
 
 func config(s *testSwitch, p *p4rt.Program) p4rt.Config {
 	return p4rt.Config{Target: s.addr, DeviceID: 1, Program: p}

@@ -5,7 +5,7 @@
 //
 // The switch holds the forwarding state; the server holds the state that exists in P4Runtime only:
 // the primary of each role, P4Info and cookie, the configuration of digests. A pipeline is pushed
-// as BMv2 JSON, the output of p4c-bm2-ss. docs/evidence/p4runtime.md lists the requirements of the
+// as BMv2 JSON, the output of p4c-bm2-ss. docs/evidence/p4runtime.csv lists the requirements of the
 // specification with the test of each.
 //
 // # Concurrency
