@@ -75,16 +75,18 @@ type held struct {
 }
 
 // update finds the problems of an epoch, and returns log events of alerts that began or ended. An
-// alert ends once its problem has not been found for Hold epochs.
+// alert ends once its problem has not been found for Hold epochs. Only an attack is judged in an
+// epoch after an incomplete one: packets that waited count late then, and add to flows.
 func (w *watchdog) update(a *analysis, results []*result) (events []sdk.Event) {
 	if w.usual == nil {
 		w.usual, w.held = map[scope]*usual{}, map[alert.Alert]held{}
 	}
 	for _, r := range results {
-		if r.estimate == nil || !r.whole || a.config.Network.Enabled != (r.device == Network) {
+		if !r.complete || a.config.Network.Enabled != (r.device == Network) {
 			continue
 		}
-		w.judge(a.config, r)
+		before := a.previous[r.scope]
+		w.judge(a.config, r, before == nil || before.restored || before.complete && before.epoch+1 == r.epoch)
 	}
 	var problems []alert.Problem
 	for id, h := range w.held {
@@ -106,10 +108,19 @@ func (w *watchdog) find(r *result, subject string, k alert.Kind, format string, 
 	w.held[alert.Alert{Location: r.device, Subject: subject, Kind: k}] = held{r.epoch, fmt.Sprintf(format, args...)}
 }
 
-// judge finds the problems of a result. Too few packets for a judgement change nothing.
-func (w *watchdog) judge(c *Configuration, r *result) {
+// judge finds the problems of a result, those of an epoch after a complete one if follows is set.
+// Too few packets for a judgement change nothing.
+func (w *watchdog) judge(c *Configuration, r *result, follows bool) {
 	packets, _ := r.estimate.Packets()
 	if packets < c.Alerts.Packets {
+		return
+	}
+	if r.estimate.Represents() && r.dimension == flow.FiveTuple.String() {
+		for _, v := range r.estimate.FanIns(c.DDoSVictims.Sources) {
+			w.find(r, v.Destination.String(), attack, "%.0f addresses send to it", v.Sources)
+		}
+	}
+	if !follows {
 		return
 	}
 	u := w.usual[r.scope]
@@ -121,11 +132,6 @@ func (w *watchdog) judge(c *Configuration, r *result) {
 		usually := u.entropy.mean
 		if x := r.estimate.Entropy(); u.entropy.differs(x, c.Alerts.Entropy) {
 			w.find(r, r.dimension, entropyShift, "the entropy is %.2f bits, and usually %.2f", x, usually)
-		}
-		if r.dimension == flow.FiveTuple.String() {
-			for _, v := range r.estimate.FanIns(c.DDoSVictims.Sources) {
-				w.find(r, v.Destination.String(), attack, "%.0f addresses send to it", v.Sources)
-			}
 		}
 	}
 	if r.change != nil {

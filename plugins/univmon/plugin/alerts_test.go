@@ -83,6 +83,45 @@ func TestAlerts(t *testing.T) {
 	}
 }
 
+// TestAlertsOfIncompleteEpochs: an epoch without the packets of a switch raises no alert and is not
+// usual, and of the epoch after it only an attack is an alert: packets may count late in it.
+func TestAlertsOfIncompleteEpochs(t *testing.T) {
+	h := sdktest.Start(t, New(), sdktest.Options{Network: leafSpine(), Config: `{"ddos-victims": {"sources": 300},
+		"alerts": {"hold": 0}}`})
+	r := rand.New(rand.NewPCG(23, 24))
+	number := uint64(0)
+	play := func(flood bool, absent ...string) []string {
+		number++
+		f := newFabric(t, "leaf1", "leaf2", "spine1")
+		f.noisy(t, r)
+		for i := 0; flood && i < 900; i++ {
+			f.send(key(t, fmt.Sprintf("198.18.%d.%d", i/250, 1+i%250), "10.2.0.99", uint16(2*i)), 2)
+		}
+		return active(h.Analyze(f.epoch(number, absent...)))
+	}
+	attack := "network 10.2.0.99: ATTACK"
+	for range 12 {
+		play(false)
+	}
+	for i, step := range []struct {
+		flood  bool
+		absent string
+		want   []string
+	}{
+		{absent: "leaf2"}, {flood: true, want: []string{attack}}, {absent: "spine1", flood: true},
+		{flood: true, want: []string{attack}},
+		{flood: true, want: []string{attack, "network 5-tuple: ENTROPY_SHIFT", "network src: ENTROPY_SHIFT"}},
+	} {
+		if got := play(step.flood, step.absent); !slices.Equal(got, step.want) {
+			t.Errorf("step %d: %v, not %v", i, got, step.want)
+		}
+	}
+	number++ // is missing
+	if got := play(true); !slices.Equal(got, []string{attack}) {
+		t.Errorf("after an epoch that never came: %v", got)
+	}
+}
+
 // TestNormal: a value is compared once enough epochs are known, must differ by several times what
 // is usual, and becomes the normal one if it stays.
 func TestNormal(t *testing.T) {

@@ -76,7 +76,7 @@ func (p *Plugin) assign(a *analysis, network *sdk.Network) (events []sdk.Event, 
 	}
 	_, now, _ := d.inForce(a.epoch)
 	a.manifests = now
-	if now != nil && d.before != nil && now != d.before {
+	if a.renewed = now != nil && d.before != nil && now != d.before; a.renewed {
 		a.warning = "may be inexact: manifests changed when the epoch began, so packets that were in the network then may " +
 			"count twice or not at all"
 	}
@@ -109,6 +109,7 @@ type analysis struct {
 	failed   map[scope]string  // why data of a switch has no result
 
 	manifests  *Assignment // assignment in force; nil: there is none, or an earlier process made it
+	renewed    bool        // whether manifests changed when the epoch began
 	incomplete string      // why packets are not counted under the assignment in force
 	warning    string      // why an assigned view may be inexact
 }

@@ -52,6 +52,7 @@ type result struct {
 	from     []string            // switches whose sketches the result contains
 	whole    bool                // whether the switches delivered all cells
 	inexact  bool                // whether packets may have counted twice or not at all
+	complete bool                // whether nothing is missing, and manifests did not change when the epoch began
 	restored bool                // whether the result is from a saved state
 	unparsed *unparsed           // nil: not known
 	sealed   *sealed             // nil for a view of several switches

@@ -37,6 +37,7 @@ func (p *Plugin) publish(a *analysis, results map[scope]*result) (*sdk.Results, 
 		return cmp.Or(cmp.Compare(a.device, b.device), cmp.Compare(a.dimension, b.dimension))
 	})
 	for _, r := range ordered {
+		r.complete = r.estimate != nil && r.status == sdk.StatusComplete && !(r.device == Network && a.renewed)
 		if doubt := r.doubt(); doubt != "" {
 			r.small = r.problem == ""
 			r.status, r.problem = max(r.status, sdk.StatusPartial), cmp.Or(r.problem, doubt)
