@@ -5,11 +5,14 @@ package docs_test
 import (
 	"maps"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/netsketch/netsketch/lab/evidence"
 )
 
 var (
@@ -46,10 +49,19 @@ func cellsOf(line string) []string {
 }
 
 // statements returns the verdicts of a page on a figure's statements. A statement about a part of
-// the figure, or one that names none, counts for the figure.
+// the figure, or one that names none, counts for the figure. A page without a file of statements
+// has them in a table.
 func statements(t *testing.T, page, figure string) (verdicts []string) {
 	t.Helper()
-	for _, row := range cells(t, "figures/"+page+".md") {
+	all := cells(t, "figures/"+page+".md")
+	if file := "figures/" + page + "-statements.csv"; strings.Contains(read(t, "figures/"+page+".md"), filepath.Base(file)) {
+		rows, err := evidence.ReadCSV(strings.NewReader(read(t, file)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = rows
+	}
+	for _, row := range all {
 		verdict := row[len(row)-1]
 		if kind, _, _ := strings.Cut(verdict, ":"); kind != "yes" && kind != "no" && kind != "not comparable" {
 			continue

@@ -158,9 +158,9 @@ func TestSketchesFiles(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	for _, name := range []string{"sketchint-5.md", "univmon-11.md"} {
+	for _, name := range []string{"sketchint-5-statements.csv", "univmon-11-statements.csv"} {
 		if b, err := os.ReadFile(filepath.Join(dir, "figures", name)); err != nil ||
-			!bytes.Contains(b, []byte("| the paper |")) {
+			!bytes.Contains(b, []byte("figure,the paper,")) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -4,9 +4,12 @@ package suite
 
 import (
 	"bytes"
+	"encoding/csv"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -93,7 +96,8 @@ func Command(trace string, packets int, seed uint64, name string) string {
 	return Make(c + " --plots docs/figures")
 }
 
-// Text returns a suite's page in Markdown: the paper's statements, the results here and the charts.
+// Text returns a suite's page in Markdown: the paper's statements that do not hold, what is
+// measured instead, and the charts.
 func (s *Suite) Text(rows []Row, command string) (string, error) {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# %s\n\nMade by `%s`.", s.Title, command)
@@ -127,30 +131,82 @@ func (s *Suite) Text(rows []Row, command string) (string, error) {
 	return chart.Wrap(b.String()), nil
 }
 
-// claims writes the table of the claims.
-func (s *Suite) claims(b *strings.Builder, rows []Row) error {
+// verdicts are the claims of a page as it states them, each reason once.
+func (s *Suite) verdicts(rows []Row) ([]Verdict, error) {
+	if len(rows) == 0 {
+		return nil, nil
+	}
 	verdicts, err := s.Judge(rows)
-	if err != nil || len(verdicts) == 0 || len(rows) == 0 {
+	SayOnce(verdicts)
+	for i := range verdicts {
+		if !strings.HasPrefix(rows[0].Trace, standard) && rows[0].Trace != "" {
+			verdicts[i].Why = ""
+		}
+	}
+	return verdicts, err
+}
+
+// claims writes how many claims hold, and the table of those that do not. A claim that continues
+// the one before it stands behind that one.
+func (s *Suite) claims(b *strings.Builder, rows []Row) error {
+	verdicts, err := s.verdicts(rows)
+	if err != nil || len(verdicts) == 0 {
 		return err
 	}
-	b.WriteString("\n| figure | the paper | here | holds |\n|---|---|---|---|\n")
-	SayOnce(verdicts)
-	for _, v := range verdicts {
-		if !strings.HasPrefix(rows[0].Trace, standard) && rows[0].Trace != "" {
-			v.Why = ""
+	holding, shown := 0, map[int]bool{}
+	for i, v := range verdicts {
+		if v.Apart == "" && !v.Open && v.Holds {
+			holding++
+			continue
 		}
-		fmt.Fprintf(b, "| %s | %s | %s | %s |\n", v.Figure, v.Paper, v.Here, v.Mark())
+		for shown[i] = true; i > 0 && continues.MatchString(verdicts[i].Paper); {
+			i--
+			shown[i] = true
+		}
+	}
+	fmt.Fprintf(b, "\n%d of %d [statements](%s) hold.", holding, len(verdicts), s.statements())
+	if len(shown) == 0 {
+		b.WriteString("\n")
+		return nil
+	}
+	referred := ""
+	if len(shown) > len(verdicts)-holding {
+		referred = ", and those that they refer to"
+	}
+	fmt.Fprintf(b, " The others%s:\n\n| figure | the paper | here | holds |\n|---|---|---|---|\n", referred)
+	for i, v := range verdicts {
+		if shown[i] {
+			fmt.Fprintf(b, "| %s | %s | %s | %s |\n", v.Figure, v.Paper, v.Here, v.Mark())
+		}
 	}
 	return nil
 }
 
-// files returns a suite's page and charts by file name.
+// continues matches a claim that is understood only behind the one before it.
+var continues = regexp.MustCompile(`^(the same|and|with them)\b`)
+
+// statements is the name of the file with all claims of a page.
+func (s *Suite) statements() string { return s.Name + "-statements.csv" }
+
+// files returns a suite's page, claims and charts by file name.
 func (s *Suite) files(rows []Row, command string) (map[string][]byte, error) {
 	text, err := s.Text(rows, command)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", s.Name, err)
 	}
 	files := map[string][]byte{s.Name + ".md": []byte(text)}
+	if verdicts, err := s.verdicts(rows); err != nil || len(verdicts) > 0 {
+		var b bytes.Buffer
+		b.WriteString("# statements of the paper, judged by the rows beside this file\n")
+		lines := [][]string{{"figure", "the paper", "here", "holds"}}
+		for _, v := range verdicts {
+			lines = append(lines, []string{v.Figure, v.Paper, v.Here, v.Mark()})
+		}
+		if err := errors.Join(err, csv.NewWriter(&b).WriteAll(lines)); err != nil {
+			return nil, fmt.Errorf("%s: %w", s.Name, err)
+		}
+		files[s.statements()] = b.Bytes()
+	}
 	for _, p := range s.Plots {
 		if svg := p.SVG(rows); svg != nil {
 			files[p.File+".svg"] = svg

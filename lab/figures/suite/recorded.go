@@ -69,7 +69,11 @@ func CheckPages(directory string, suites []Suite, command func(name string) stri
 				problems = append(problems, fmt.Errorf("%s differs from its rows: write it with `make figures`", name))
 			}
 		}
-		if n := 1 + len(s.Plots); len(files) != n {
+		n := 1 + len(s.Plots)
+		if len(s.Claims) > 0 {
+			n++
+		}
+		if len(files) != n {
 			problems = append(problems, fmt.Errorf("%s: %d files, want %d: a chart has no rows", s.Name, len(files), n))
 		}
 		for _, e := range entries {
