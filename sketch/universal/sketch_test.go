@@ -20,8 +20,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var small = Layout{Key: flow.FiveTuple, Levels: 8, Rows: 3, Columns: 300, Ways: 2, Slots: 16}
 
-// TestCellsByTheBook updates registers as docs/p4.md describes it, word by word and without
-// optimizations, and compares every cell.
+// TestCellsByTheBook updates registers as p4/programs/include/univmon.p4 does, word by word and
+// without optimizations, and compares every cell.
 func TestCellsByTheBook(t *testing.T) {
 	be := func(v uint32) uint32 { return crc32.ChecksumIEEE(binary.BigEndian.AppendUint32(nil, v)) }
 	for _, l := range []Layout{

@@ -2,7 +2,7 @@
 
 // Package lightguardian measures the figures of the LightGuardian paper beyond Figure 5, with the
 // product's own code: SuMax, its partial reconstruction, and the analysis of the plugin. Switches
-// select sketchlets as docs/lightguardian-p4.md defines it. The package has no state.
+// select sketchlets as p4/programs/include/lightguardian.p4 does. The package has no state.
 //
 // Numbers of figures are the numbers in the paper's captions. Columns with the paper's numbers have
 // only values that its text and tables state.

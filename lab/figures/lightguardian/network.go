@@ -72,7 +72,7 @@ func (t tree) newFlow(number int, r *rand.Rand) *flowState {
 }
 
 // selector chooses the packets and columns of one switch for sketchlets in one interval, as
-// docs/lightguardian-p4.md defines it.
+// p4/programs/include/lightguardian.p4 does.
 type selector struct {
 	number      uint32 // number of packets
 	seed        uint32

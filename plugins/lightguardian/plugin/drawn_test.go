@@ -407,7 +407,7 @@ func (d *drawn) count(i, s int) {
 	h.packets, h.last = h.packets+1, d.now
 }
 
-// column selects a column as docs/lightguardian-p4.md does.
+// column selects a column as p4/programs/include/lightguardian.p4 does.
 func (d *drawn) column(s int) int {
 	for k := range d.sent[s] {
 		if c := d.IntN(d.columns); !d.sent[s][k][c] {
