@@ -257,7 +257,7 @@ netns-harm: build ## agents, collectors, switches and paths fail under traffic (
 	$(GO) build -o $(BIN)/netsketch-harm ./lab/harm
 	$(BIN)/netsketch-harm -bin $(BIN) -parallel 2 -run '$(HARM)'
 
-faults: build $(INFLUXD) ## the fault suite, into docs/evidence/faults.md unless CI=true (FAULTS="^database" for some)
+faults: build $(INFLUXD) ## the fault suite, into docs/evidence/faults.csv unless CI=true (FAULTS="^database" for some)
 	NETSKETCH_BIN=$(BIN) NETSKETCH_REQUIRE_INFLUXD=1 INFLUXD=$(INFLUXD) $(GO) test -run TestFaults -count 1 -v -timeout 60m \
 	  ./lab/faults $(if $(CI),,-write) -only '$(or $(FAULTS),.)'
 

@@ -3,7 +3,7 @@
 // Package faults is the fault suite: it runs the collector, its plugins, switches and a database as
 // processes, breaks one of them in each case, and counts losses.
 //
-// `make faults` runs all cases and writes their table into docs/evidence/faults.md; `go test` runs
+// `make faults` runs all cases and writes their rows into docs/evidence/faults.csv; `go test` runs
 // two of them, so that the harness itself stays in order. The package contains tests only. Command
 // faulty is the plugin that misbehaves.
 //

@@ -18,7 +18,7 @@ import (
 )
 
 var (
-	write = flag.Bool("write", false, "write the rows into docs/evidence/faults.md")
+	write = flag.Bool("write", false, "write the rows into docs/evidence/faults.csv")
 	only  = flag.String("only", "", "run the cases whose fault matches the regular `expression`")
 )
 
