@@ -53,8 +53,9 @@ func cellsOf(line string) []string {
 // has them in a table.
 func statements(t *testing.T, page, figure string) (verdicts []string) {
 	t.Helper()
-	all := cells(t, "figures/"+page+".md")
-	if file := "figures/" + page + "-statements.csv"; strings.Contains(read(t, "figures/"+page+".md"), filepath.Base(file)) {
+	text, file := "figures/"+page+".md", "figures/"+page+"-statements.csv"
+	all := cells(t, text)
+	if strings.Contains(read(t, text), filepath.Base(file)) {
 		rows, err := evidence.ReadCSV(strings.NewReader(read(t, file)))
 		if err != nil {
 			t.Fatal(err)
