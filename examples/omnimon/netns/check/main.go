@@ -207,8 +207,8 @@ func (c *check) unseen(first, last int64) error {
 		if c.settled[e] != nil {
 			continue
 		}
-		fmt.Printf("epoch %d: no settled results; epoch %d was published: %v; %d changes were not sent to this program\n",
-			e, e+settled, c.seen[e+settled], c.missed)
+		fmt.Printf("epoch %d: no settled results; %d changes were not sent to this program; settled epochs: %v; "+
+			"published epochs: %v\n", e, c.missed, slices.Sorted(maps.Keys(c.settled)), slices.Sorted(maps.Keys(c.seen)))
 		if c.missed > 0 || !c.seen[e] || !c.seen[e+settled] {
 			return errUnseen
 		}
