@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/netsketch/netsketch/plugins/chamelemon/sizes"
 	"github.com/netsketch/netsketch/plugins/sdk"
 	"github.com/netsketch/netsketch/plugins/sdk/alert"
 	"github.com/netsketch/netsketch/sketch/estimate"
@@ -293,12 +294,14 @@ func (a *analysis) measured() (*measured, error) {
 		if !r.whole {
 			continue
 		}
-		e := &edgeState{hitters: r.count, counted: r.hhCounted,
-			sizes: sync.OnceValue(func() *estimate.Tail {
-				r.totals(a.config.Iterations)
-				t := r.sizes.Tail()
-				return &t
-			}), candidates: r.candidates(a.config.Iterations)}
+		known := func() *sizes.Sizes {
+			r.totals(a.config.Iterations)
+			return r.guess()
+		}
+		e := &edgeState{hitters: r.count, counted: r.hhCounted, sizes: sync.OnceValue(func() *estimate.Tail {
+			t := known().Tail()
+			return &t
+		}), candidates: r.classifier().Candidates(known)}
 		for f := range families {
 			if r.crowded[f] { // as many flows as the classifier counted
 				e.hitters[f].flows = max(e.hitters[f].flows, e.candidates(r.th))

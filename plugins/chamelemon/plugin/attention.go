@@ -291,11 +291,7 @@ func (s *shifter) hittersFirst() (failed bool) {
 		}
 		failed = true
 		th := s.now.Th[name]
-		to := s.threshold(e, th, &s.next, th+1, cautiousLoad)
-		if e.candidates(1) == 0 {
-			to = 2 * th // no size distribution
-		}
-		s.next.Th[name] = min(max(to, th+1), maxThreshold)
+		s.next.Th[name] = min(max(s.threshold(e, th, &s.next, th+1, cautiousLoad), th+1), maxThreshold)
 		s.addReason("HH part of " + name + " was not decoded: Th goes up")
 	}
 	return failed

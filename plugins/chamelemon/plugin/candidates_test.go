@@ -4,13 +4,15 @@ package plugin
 
 import (
 	"encoding/binary"
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"testing"
 
-	"github.com/netsketch/netsketch/sketch/estimate"
-
+	lab "github.com/netsketch/netsketch/internal/test/chamelemon"
+	"github.com/netsketch/netsketch/lab/traffic"
 	"github.com/netsketch/netsketch/settings"
+	"github.com/netsketch/netsketch/sketch/estimate"
 	"github.com/netsketch/netsketch/sketch/tower"
 )
 
@@ -49,7 +51,8 @@ func TestCandidates(t *testing.T) {
 		classified := &reading{sizer: newSizer(l, 1, [2][]uint32{small, large}),
 			edge: &edge{layout: *l}}
 		classified.decoded = false // sizes of the classifier alone
-		candidates := classified.candidates(8)
+		classified.totals(8)
+		candidates := classified.classifier().Candidates(classified.guess)
 		for _, x := range tc.at {
 			want := 0.0
 			for i := range tc.flows {
@@ -82,6 +85,64 @@ func TestAllFlows(t *testing.T) {
 			ll: [families]count{{decoded: true}, {decoded: true}}}
 		if next, _, reasons := shift(now, now.State, m, &room); next.Th["a"] != want {
 			t.Errorf("%.0f flows: Th %d, expected %d (%v)", flows, next.Th["a"], want, reasons)
+		}
+	}
+}
+
+// TestCrowdedClassifier: with so many flows that their sizes cannot be estimated, all HH parts are
+// decoded in the third epoch, the first for which Th was chosen, and well filled from the fifth on
+// if sizes differ. The testbed is a sixteenth of the paper's, so these are as many flows for each
+// counter as 16 times as many in the paper's testbed.
+func TestCrowdedClassifier(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"flood", "DCTCP", "HADOOP"} {
+		for _, n := range []int{1_000_000 / 16, 4_000_000 / 16} {
+			const packets, heavy = 10_000_000 / 16, 1000 // of an epoch, and of a heavy hitter
+			sizes := []traffic.SizePoint{{Packets: 1, Share: 1}}
+			if name != "flood" {
+				var err error
+				if sizes, err = traffic.Workload(name); err != nil {
+					t.Fatal(err)
+				}
+			}
+			f := newFabricOf(t, lab.Config{Seed: uint64(n), Shape: lab.Paper().Scaled(16)},
+				fmt.Sprintf(`{"heavy-hitters": {"packets": %d, "share": 0}}`, heavy))
+			flows := f.bed.Flows(lab.Traffic{Sizes: sizes, Flows: n})
+			sum := int64(0)
+			for i := range flows {
+				sum += flows[i].Packets
+			}
+			actual := map[string]int64{}
+			for i := range flows {
+				flows[i].Packets = max(1, min(flows[i].Packets, flows[i].Packets*packets/sum))
+				if flows[i].Packets >= heavy {
+					actual[flows[i].Key.String()] = flows[i].Packets
+				}
+			}
+			for epoch := 1; epoch <= 6; epoch++ {
+				r := f.play(flows)
+				if epoch < 3 {
+					continue
+				}
+				for _, part := range lab.Rows(r, encoderList) {
+					if part["part"] != "HH" || part["family"] != "IPV4" {
+						continue
+					}
+					if load := float(part["load-factor"]); epoch < 5 && part["quality"] != "EXACT" ||
+						epoch >= 5 && name != "flood" && load < 0.5 {
+						t.Errorf("%s, %d flows, epoch %d: %v", name, n, epoch, part)
+					}
+				}
+				found := 0
+				for _, h := range lab.Rows(r, hitterList) {
+					if h["node"] == Network && actual[h["flow"]] > 0 {
+						found++
+					}
+				}
+				if epoch < 5 && found != len(actual) {
+					t.Errorf("%s, %d flows, epoch %d: %d of %d heavy hitters", name, n, epoch, found, len(actual))
+				}
+			}
 		}
 	}
 }

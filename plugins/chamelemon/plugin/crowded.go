@@ -25,7 +25,7 @@ func (a *analysis) estimateCrowded() {
 			flows := 0.0
 			for _, r := range a.readings {
 				r.totals(a.config.Iterations)
-				t := r.sizes.Tail()
+				t := r.guess().Tail()
 				flows += t.AtLeast(1)
 				for i, x := range t.Sizes {
 					if w := t.Number(i); w > 0 && x >= float64(from) && x < float64(to) {

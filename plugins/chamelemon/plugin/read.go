@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"sync"
 
 	"github.com/netsketch/netsketch/plugins/chamelemon/sizes"
 	"github.com/netsketch/netsketch/plugins/sdk"
@@ -58,8 +59,9 @@ type reading struct {
 	packets uint64 // packets that entered; a lower bound if counters overflowed
 	exact   bool   // packets is exact
 	sizes   sizes.Sizes
-	flows   float64 // distinct flows by linear counting
-	counted bool    // flows is valid
+	flows   float64             // distinct flows by linear counting
+	counted bool                // flows is valid
+	guess   func() *sizes.Sizes // sizes by which the control chooses Th and Tl
 }
 
 // sizer estimates flow sizes. It is kept for one more epoch to compute changes.
@@ -366,6 +368,7 @@ func (r *reading) totals(iterations int) {
 		return
 	}
 	r.done = true
+	r.guess = func() *sizes.Sizes { return &r.sizes }
 	r.index()
 	r.exact = true
 	for _, v := range r.rows[1] { // every packet raises one counter of each row
@@ -381,19 +384,25 @@ func (r *reading) totals(iterations int) {
 	if r.decoded {
 		to = min(to, max(r.th, fewest))
 	}
-	from := uint32(1)
+	from := uint32(1) // least size that is not known
 	if d, err := (estimate.MRAC{Iterations: iterations, Overflow: r.full(0)}).Run(r.rows[0]); err == nil {
 		r.sizes.OK, from = true, min(r.full(0), to)
 		r.sizes.Small = append(r.sizes.Small, d[:min(int(from), len(d))]...)
 	}
-	if from < to {
+	if r.sizes.OK && from < to {
 		if d, err := estimate.Decompound(r.rows[1], from, to); err == nil {
-			r.sizes.OK = true
 			copy(d, r.sizes.Small) // distribution of sizes below from
-			r.sizes.Small = d
+			r.sizes.Small, from = d, to
 		}
 	}
+	if from < to {
+		r.guess = sync.OnceValue(func() *sizes.Sizes { return r.classifier().Guess(&r.sizes, from, to) })
+	}
 	r.sizes.Rest = r.large(uint64(to))
+}
+
+func (r *sizer) classifier() *sizes.Classifier {
+	return &sizes.Classifier{Rows: r.rows, Full: [2]uint32{r.full(0), r.full(1)}}
 }
 
 // fewest is the least number of packets of a flow whose size is taken from the HH part: with a Th
