@@ -38,9 +38,9 @@ type algorithm struct {
 	// measures maps measures of the scorer to the fault that their rows find. The rows of the network
 	// count as findings in each epoch.
 	measures map[string]string
-	// incomplete reports whether the plugin publishes that findings of an epoch can be missing: of a
-	// switch, or of a dimension of a measure. nil: never.
-	incomplete func(r *score.Result, of string) bool
+	// incomplete reports whether the plugin publishes that findings of a kind can be missing from an
+	// epoch: of a switch, or of a dimension of a measure. nil: never.
+	incomplete func(r *score.Result, kind, of string) bool
 }
 
 var (
@@ -60,7 +60,7 @@ var algorithms = []*algorithm{
 			{"abnormal jitter", stall}, {"abnormal path", misroute(false)},
 		},
 		disturbances: []happening{quiet, routeChange, queues, deadAgents},
-		incomplete: func(r *score.Result, _ string) bool {
+		incomplete: func(r *score.Result, _, _ string) bool {
 			row := r.Published.Row("summary", score.View{Device: score.Network}, "")
 			return row == nil || row.Text("status") != "COMPLETE"
 		},
@@ -104,7 +104,7 @@ var algorithms = []*algorithm{
 		faults:       []happening{{"loss", loss}, {"blackhole", blackhole}, {"dead link", deadLink}},
 		disturbances: []happening{quiet, routeChange},
 		measures:     map[string]string{"heavy-victim-f1": "heavy victim"},
-		incomplete:   func(_ *score.Result, of string) bool { return of == "undecoded" || of == "unsettled" },
+		incomplete:   func(_ *score.Result, _, of string) bool { return of == "undecoded" || of == "unsettled" },
 	},
 	{
 		name: "sketchint", program: "program: sketchint", role: "sketchint", epoch: 5 * time.Second,
@@ -120,9 +120,10 @@ var algorithms = []*algorithm{
 		faults:       []happening{{"attack", attack}, {"heavy change", incast}},
 		disturbances: []happening{quiet, routeChange},
 		measures:     map[string]string{"ddos-f1": "attack", "heavy-change-f1": "heavy change"},
-		incomplete: func(r *score.Result, of string) bool {
+		incomplete: func(r *score.Result, kind, of string) bool {
 			row := r.Published.Row("node-summary", score.View{Device: score.Network, Dimension: of}, "")
-			return row == nil || row.Text("status") != "COMPLETE" || row.Text("problem") != ""
+			changes := kind == "attack" && strings.HasPrefix(row.Text("problem"), "changes ")
+			return row == nil || row.Text("status") != "COMPLETE" || row.Text("problem") != "" && !changes
 		},
 	},
 }

@@ -177,7 +177,7 @@ func (t *trial) count(results []*score.Result) *tally {
 					open[at] = &instance{began: e}
 				}
 				open[at].required = open[at].required || !row.Optional
-				open[at].unsure = open[at].unsure || t.unsure(r, subject)
+				open[at].unsure = open[at].unsure || t.unsure(r, kind, subject)
 			}
 		}
 		var after *score.Result
@@ -229,9 +229,9 @@ func (t *trial) count(results []*score.Result) *tally {
 	return out
 }
 
-// unsure reports whether the plugin publishes that findings of an epoch can be missing.
-func (t *trial) unsure(r *score.Result, of string) bool {
-	return t.algorithm.incomplete != nil && t.algorithm.incomplete(r, of)
+// unsure reports whether the plugin publishes that findings of a kind can be missing from an epoch.
+func (t *trial) unsure(r *score.Result, kind, of string) bool {
+	return t.algorithm.incomplete != nil && t.algorithm.incomplete(r, kind, of)
 }
 
 // same returns the score of another epoch in the same view; one without rows if there is none.
@@ -261,7 +261,7 @@ func (t *tally) measured(of *trial, epoch int, before, r, after *score.Result) {
 		wrong := slices.DeleteFunc(slices.Clone(s.False), func(key string) bool { return actual[key] })
 		missed := slices.DeleteFunc(slices.Clone(s.Missed), func(key string) bool { return reported[key] })
 		sum, clear := &f.Found, c.TruePositive-near.TruePositive
-		if of.unsure(r, cmp.Or(s.Dimension, s.View.Dimension)) {
+		if of.unsure(r, finds, cmp.Or(s.Dimension, s.View.Dimension)) {
 			sum = &f.Incomplete
 		}
 		sum.N, sum.Of = sum.N+clear+len(s.Missed)-len(missed), sum.Of+clear+len(s.Missed)

@@ -87,12 +87,19 @@ func (p *Plugin) assign(a *analysis, network *sdk.Network) (events []sdk.Event, 
 		a.warning = "may be inexact: " + strings.TrimSpace(w.Device+" "+w.Reason)
 	}
 	events = d.want(a.config, network, a.epoch)
-	if now != nil && d.wanted != nil && !now.fits(d.wanted) {
+	if d.wanted != nil {
+		d.route(d.wanted.Map)
+	}
+	if d.misfits[now] {
 		a.incomplete = cmp.Or(a.incomplete, "routes changed, and the manifests are those of earlier ones: packets may count "+
 			"twice or not at all")
 	}
 	if plan, ok := d.plan(a.epoch); ok {
 		plans = append(plans, plan)
+	}
+	clear(d.misfits)
+	if d.wanted != nil {
+		d.route(d.wanted.Map)
 	}
 	return events, plans
 }
@@ -269,7 +276,11 @@ func (a *analysis) network(ctx context.Context, switches map[scope]*result) (map
 	views := make(map[scope]*result, len(results))
 	for i, r := range results {
 		views[r.scope] = r
-		if r.problem = cmp.Or(r.problem, missing[i]); missing[i] != "" {
+		r.problem = cmp.Or(r.problem, missing[i])
+		if r.estimate != nil && r.change == nil {
+			r.problem = cmp.Or(r.problem, "changes are unknown: there are no complete results of the epoch before")
+		}
+		if missing[i] != "" {
 			a.problem(subject(r.scope), "%s", missing[i])
 		}
 	}

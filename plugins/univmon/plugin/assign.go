@@ -26,12 +26,12 @@ type Assignment struct {
 
 // fits reports whether packets count once under an assignment if the routes are those of next.
 // Packets of a host that only next knows count where they enter the network.
-func (a *Assignment) fits(next *Assignment) bool {
-	if a == next {
+func (a *Assignment) fits(next *manifest.Map) bool {
+	if a.Map == next {
 		return true
 	}
-	routes := a.routes()
-	for where, now := range next.routes() {
+	routes := routesOf(a.Map)
+	for where, now := range routesOf(next) {
 		if was, known := routes[where]; known && was != now {
 			return false
 		}
@@ -57,25 +57,31 @@ func (a *Assignment) fits(next *Assignment) bool {
 	return true
 }
 
-// routes returns the paths of each pair of switches and the inner ports of each switch, by name.
-func (a *Assignment) routes() map[string]string {
+// routesOf returns the paths of each pair of switches and the inner ports of each switch, by name.
+func routesOf(m *manifest.Map) map[string]string {
 	out := make(map[string]string)
-	for _, p := range a.Problem.Pairs {
+	for _, p := range m.Problem.Pairs {
 		var paths []string
 		for _, path := range p.Paths {
 			var names []string
 			for _, i := range path {
-				names = append(names, a.Problem.Switches[i].Name)
+				names = append(names, m.Problem.Switches[i].Name)
 			}
 			paths = append(paths, strings.Join(names, " "))
 		}
 		slices.Sort(paths)
-		out[a.Problem.Switches[p.Origin].Name+" "+a.Problem.Switches[p.Destination].Name] = strings.Join(paths, ", ")
+		out[m.Problem.Switches[p.Origin].Name+" "+m.Problem.Switches[p.Destination].Name] = strings.Join(paths, ", ")
 	}
-	for i, ports := range a.Internal {
-		out[a.Problem.Switches[i].Name] = fmt.Sprint(ports)
+	for i, ports := range m.Internal {
+		out[m.Problem.Switches[i].Name] = fmt.Sprint(ports)
 	}
 	return out
+}
+
+// read returns the switches, sites and paths of a network.
+func (c *Configuration) read(network *sdk.Network) (*manifest.Map, error) {
+	return manifest.Read(network, manifest.Routing{Owners: c.Network.Prefixes, Paths: c.Network.Paths,
+		Shortest: c.Network.Unmanaged == UnmanagedShortest})
 }
 
 // Assign computes an assignment by a scheme. All switches that count need the same sketches of all
@@ -83,8 +89,7 @@ func (a *Assignment) routes() map[string]string {
 // reason.
 func (c *Configuration) Assign(network *sdk.Network, scheme manifest.Scheme, absent map[string]string) (*Assignment,
 	error) {
-	m, err := manifest.Read(network, manifest.Routing{Owners: c.Network.Prefixes, Paths: c.Network.Paths,
-		Shortest: c.Network.Unmanaged == UnmanagedShortest})
+	m, err := c.read(network)
 	if err != nil {
 		return nil, err
 	}

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/netsketch/netsketch/plugins/sdk"
+	"github.com/netsketch/netsketch/plugins/univmon/manifest"
 )
 
 // Assignments on the switches: the entries of duties.p4, written before the epoch that they are
@@ -158,6 +159,7 @@ type duties struct {
 	before  *Assignment        // assignment in force in the preceding epoch
 	stale   bool               // the network or the configuration changed after wanted was computed
 	plans   map[uint64]*Assignment
+	misfits map[*Assignment]bool // that did not fit the routes at some time after the newest epoch was analyzed
 	banks   [banks]struct {
 		plan uint64             // newest plan for the bank; 0: there was no plan, or it failed
 		held map[string]entries // entries that the switches hold, by name
@@ -221,6 +223,16 @@ func (d *duties) plan(epoch *sdk.Epoch) (plan sdk.Plan, ok bool) {
 		return id != d.banks[0].plan && id != d.banks[1].plan && id+uint64(time.Hour) < d.last
 	})
 	return plan, len(plan.Writes) > 0
+}
+
+// route notes the assignments that do not fit the routes.
+func (d *duties) route(m *manifest.Map) {
+	if d.misfits == nil {
+		d.misfits = make(map[*Assignment]bool)
+	}
+	for _, a := range d.plans {
+		d.misfits[a] = d.misfits[a] || !a.fits(m)
+	}
 }
 
 // want computes the assignment that suits the network and the switches that deliver no data. It

@@ -195,6 +195,11 @@ func (p *Plugin) NetworkChanged(_ context.Context, network sdk.Network) {
 	}
 	p.plan, p.network = plan, network
 	p.duties.stale = true
+	if c.Network.Enabled && c.Network.Scheme != SchemeWeights {
+		if m, err := c.read(&network); err == nil { // else the next epoch has no manifests, and the reason
+			p.duties.route(m)
+		}
+	}
 }
 
 // Query implements sdk.Querier: the packets of one flow in the latest analyzed epoch, on a switch
