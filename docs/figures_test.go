@@ -80,9 +80,9 @@ func statements(t *testing.T, page, figure string) (verdicts []string) {
 	return verdicts
 }
 
-// results are what the verdicts on a figure's statements allow the table to say: "not comparable"
-// if one cannot be compared, "worse" if one does not hold, and else "equal", or also "better" if
-// one is better than stated and none holds by a tie.
+// results are what the verdicts on a figure's statements allow the table to say: "worse" if one
+// does not hold, else "not comparable" if one cannot be compared, and else "equal", or also
+// "better" if one is better than stated and none holds by a tie.
 func results(verdicts []string) []string {
 	some := func(start string) bool {
 		return slices.ContainsFunc(verdicts, func(v string) bool { return strings.HasPrefix(v, start) })
@@ -90,10 +90,10 @@ func results(verdicts []string) []string {
 	switch {
 	case len(verdicts) == 0:
 		return nil
+	case some("no:") || slices.Contains(verdicts, "no"):
+		return []string{"worse"}
 	case some("not comparable"):
 		return []string{"not comparable"}
-	case some("no"):
-		return []string{"worse"}
 	case some("yes: better") && !some("yes: a tie"):
 		return []string{"better", "equal"}
 	}
@@ -111,7 +111,7 @@ func TestResults(t *testing.T) {
 		{[]string{"yes: better", "yes: a tie"}, "equal"},
 		{[]string{"yes: better", "no: a reason"}, "worse"},
 		{[]string{"yes: better", "not comparable: hardware, a reason"}, "not comparable"},
-		{[]string{"no", "not comparable: truth, a reason"}, "not comparable"},
+		{[]string{"no", "not comparable: truth, a reason"}, "worse"},
 	} {
 		if got := strings.Join(results(tt.verdicts), " "); got != tt.want {
 			t.Errorf("%q: %s, want %s", tt.verdicts, got, tt.want)

@@ -29,7 +29,7 @@ var failures = []string{"congestion", "gray failure", "switch crash", "link fail
 func diagnosis(seeds int) (rows []suite.Row, err error) {
 	tp := simulation.FatTree(8)
 	for _, kind := range failures {
-		var variables, with, onPath, everywhere, determined, determinedOnPath int
+		var variables, with, onPath, everywhere, determined, determinedOnPath, uncounted, determinedUncounted int
 		for seed := range uint64(seeds) {
 			sim := simulation.Run(tp, simulation.Settings{Flows: diagnosisFlows, Slots: diagnosisSlots,
 				Mean: float64(diagnosisPackets) / diagnosisFlows, Counters: true, Seed: seed,
@@ -43,12 +43,19 @@ func diagnosis(seeds int) (rows []suite.Row, err error) {
 			onPath, determinedOnPath = onPath+n, determinedOnPath+d
 			n, d = withoutSteps(sim, result, false)
 			everywhere, determined = everywhere+n, determined+d
+			sim.Epoch.Arrived, sim.Epoch.Departed = nil, nil
+			if result, err = checked(sim); err != nil {
+				return nil, fmt.Errorf("%s, seed %d, without counters: %w", kind, seed, err)
+			}
+			n, d = switchVariables(result)
+			uncounted, determinedUncounted = uncounted+n, determinedUncounted+d
 		}
 		row := func(metric string, value float64) {
 			rows = append(rows, suite.Row{Structure: "OmniMon", Task: kind, Metric: metric, Value: value})
 		}
 		row("unknowns", float64(variables))
 		row("determined", float64(with)/float64(variables))
+		row("without port counters", float64(determinedUncounted)/float64(uncounted))
 		row("without sparsity", float64(determinedOnPath)/float64(onPath))
 		row("without step 3", float64(determined)/float64(everywhere))
 	}

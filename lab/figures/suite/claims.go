@@ -3,6 +3,7 @@
 package suite
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -20,9 +21,9 @@ type Claim struct {
 	// define.go lists the functions that they may call.
 	Here string
 	// Holds is an expression. It is true if the paper's statement holds for the measured rows. It is
-	// "" for a number that depends on the paper's trace, which nobody else has.
+	// "" for a statement that cannot be decided here: Why then has the reason.
 	Holds string
-	// Why the statement does not hold on the standard trace; "" where it holds.
+	// Why the statement does not hold on the standard trace, or is not decided; "" where it holds.
 	Why string
 	// Better is an expression. It is true if the result here is strictly better than the paper's
 	// statement. Rules with limits need none, unless Vague.
@@ -67,7 +68,7 @@ func (v *Verdict) Mark() string {
 	case v.Apart != "":
 		return "not comparable: " + v.Apart
 	case v.Open:
-		return ""
+		return "open: " + v.Why
 	case v.Holds && v.Tie:
 		return "yes: a tie"
 	case v.Holds && v.Better:
@@ -124,9 +125,15 @@ func (s *Suite) Judge(rows []Row) ([]Verdict, error) {
 		} else if v.Here, err = fill(c.Here, env); err == nil {
 			v.Open = c.Holds == ""
 			v.Holds, err = truth(c.Holds, env)
+			if v.Open && c.Why == "" && len(c.Apart) == 0 {
+				err = errors.New("it has neither a rule nor holds, and no reason")
+			}
 		}
 		if err == nil && c.Better != "" {
 			v.Better, err = truth(c.Better, env)
+		}
+		if v.Holds && v.Better && len(c.Apart) == 0 {
+			v.Apart = s.other()
 		}
 		for kind, why := range c.Apart {
 			v.Apart = kind + ", " + why
@@ -141,6 +148,19 @@ func (s *Suite) Judge(rows []Row) ([]Verdict, error) {
 		verdicts = append(verdicts, v)
 	}
 	return verdicts, nil
+}
+
+// other is why a result that is better than the paper's number cannot be compared with it: the
+// page's traffic replaces a trace that is not public, or its rows are times of one processor. "" if
+// it can.
+func (s *Suite) other() string {
+	switch {
+	case strings.HasPrefix(s.Workload, "Zipf "):
+		return "workload, better here, but the paper's number is of a trace that is not public"
+	case s.Hardware == "processor":
+		return "hardware, better here, but the paper's number is of another processor"
+	}
+	return ""
 }
 
 // truth evaluates a condition; "" is false.

@@ -3,6 +3,7 @@
 package suite
 
 import (
+	"fmt"
 	"math"
 	"strings"
 	"testing"
@@ -69,13 +70,14 @@ claims:
     holds: speed(2) > speed(1) and not falling(map(counts, speed(#)))
   - {here: '{speed(3)} and {%.1f speed(3)}', holds: speed(3) > 0}
   - here: '{grown([speed(3), speed(1), speed(2)])}'
+    why: no number
 `)
 	got, err := s.Judge(rows)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i, want := range []Verdict{{Here: "20 to 30.00, 0.4", Holds: true}, {Here: "– and –"},
-		{Here: "1.5", Open: true}} {
+		{Here: "1.5", Open: true, Why: "no number"}} {
 		if got[i] != want {
 			t.Errorf("%+v, want %+v", got[i], want)
 		}
@@ -106,12 +108,37 @@ func TestMarks(t *testing.T) {
 		"here: x, holds: 1 < 2, better: 1 < 2":                                              "yes: better",
 		"here: x, holds: 1 < 2, better: 2 < 2":                                              "yes",
 		"here: x, holds: 2 < 1, better: 1 < 2":                                              "no",
+		"here: x, why: W":                                                                   "open: W",
 		"here: x, holds: 1 < 2, apart: {hardware: H}":                                       "not comparable: hardware, H",
 	} {
 		s := page(t, "claims: [{"+claim+"}]")
 		v, err := s.Judge(rows)
 		if err != nil || v[0].Mark() != want {
 			t.Errorf("%s: %q, %v; want %q", claim, v[0].Mark(), err, want)
+		}
+	}
+}
+
+// TestOtherWorkload: a result is not called better than a number of a trace or a processor that is
+// not used here. One that is equal or worse is judged.
+func TestOtherWorkload(t *testing.T) {
+	const within = "claims: [{" + sizes + "rule: within, memory: [1000], structures: [A], limits: [%v]}]"
+	for _, tt := range []struct {
+		hardware, workload string
+		limit              float64
+		want               string
+	}{
+		{"any", "Zipf 1.1, 2 million packets", 0.2, "not comparable: workload, "},
+		{"any", "Zipf 1.1, 2 million packets", 0.1, "yes"},
+		{"any", "Zipf 1.1, 2 million packets", 0.05, "no"},
+		{"processor", "none: configurations", 0.2, "not comparable: hardware, "},
+		{"any", "DCTCP sizes", 0.2, "yes: better"},
+	} {
+		s := page(t, fmt.Sprintf(within, tt.limit))
+		s.Hardware, s.Workload = tt.hardware, tt.workload
+		v, err := s.Judge(rows)
+		if err != nil || !strings.HasPrefix(v[0].Mark(), tt.want) || tt.want == "yes" && v[0].Mark() != "yes" {
+			t.Errorf("%+v: %q, %v", tt, v[0].Mark(), err)
 		}
 	}
 }
@@ -128,6 +155,7 @@ func TestMistakes(t *testing.T) {
 		"{figure: '9', here: x, holds: 'speed('}",
 		"{figure: '9', here: x, holds: '7'}",
 		"{figure: '9', here: x, better: '7'}",
+		"{figure: '9', here: x}",
 		"{figure: '9', here: x, apart: {luck: some}}",
 		"{figure: '9', here: x, apart: {hardware: ''}}",
 		"{figure: '9', here: x, apart: {hardware: a, setting: b}}",
