@@ -47,7 +47,8 @@ func TestSharesPartitionAllMappings(t *testing.T) {
 }
 
 // TestSharesSpreadOverSlots: the first mappings of a share use all slots about equally often at
-// each position, so that flows are spread at every hop.
+// each position, so that flows are spread at every hop. A few flows use as many slots as if each
+// drew its d slots at random, which is nd without common slots (paper, appendix B).
 func TestSharesSpreadOverSlots(t *testing.T) {
 	const k, flows = 512, 20_000
 	for d := 2; d <= MaxSlots; d++ {
@@ -65,6 +66,22 @@ func TestSharesSpreadOverSlots(t *testing.T) {
 					t.Errorf("d=%d: slot %d has %d of %d flows at position %d, expected about %.0f", d, slot, n, flows, j, want)
 				}
 			}
+		}
+		const few = 20
+		used := 0
+		for i := range uint64(flows / few) {
+			slots := map[uint16]bool{}
+			for n := range uint64(few) {
+				m := s.At(i*few + n)
+				for _, slot := range m[:d] {
+					slots[slot] = true
+				}
+			}
+			used += len(slots)
+		}
+		expected := k * (1 - math.Pow(1-float64(d)/k, few))
+		if mean := float64(used) / (flows / few); math.Abs(mean-expected) > 0.01*expected {
+			t.Errorf("d=%d: %d flows use %.2f slots, expected %.2f", d, few, mean, expected)
 		}
 	}
 }

@@ -960,7 +960,8 @@ func TestSettleAfterSkip(t *testing.T) {
 	}
 }
 
-// Numbers stay with their hosts across restarts, and a watched flow has a row without packets.
+// Numbers and shares stay with their hosts across restarts and when a host joins, and a watched
+// flow has a row without packets.
 func TestState(t *testing.T) {
 	h := start(t, `{"limits": {"flows": 0, "hops": 0}}`)
 	numbers := numbersOf(t, h.Settings())
@@ -974,6 +975,10 @@ func TestState(t *testing.T) {
 	settings.Plan.Hosts = slices.DeleteFunc(settings.Plan.Hosts, func(h sdk.HostSetting) bool { return h.Host == "a" })
 	if got := numbersOf(t, settings); !slices.Equal(got, numbers) {
 		t.Errorf("numbers %v after a restart, %v before", got, numbers)
+	}
+	of, err := wire.ParseSettings(settings.Plan.Hosts[0].Whole())
+	if err != nil || of.Shares != 16 {
+		t.Errorf("%d shares of the mappings with a host more, %v; want 16", of.Shares, err)
 	}
 	e := newSim(t, 6, 50, never).epoch(numbers)
 	key := s.flows[0].key.String()
