@@ -23,6 +23,7 @@ type leases struct {
 	prober    *lease.Prober
 	responder lease.Responder
 	peering   bool // settings are in force
+	followed  bool // settings of the data path have been followed
 	stop      func() bool
 	armed     time.Duration // time for which the timer is set
 	wantAt    time.Duration // when the data path is next asked which leases are wanted
@@ -62,6 +63,7 @@ func (l *leases) refresh() {
 		p = lease.Peering{}
 	}
 	l.responder.Refuse = false
+	l.followed = true
 	l.prober.SetPeering(l.path.Now(), p)
 	l.work()
 }
@@ -179,9 +181,10 @@ func (l *leases) share(now time.Duration) {
 
 func (l *leases) send(p lease.Probe) { l.failed = l.path.Send(p) }
 
-// settled reports whether all leases have been decided on.
+// settled reports whether all leases have been decided on. Before the data path has settings, the
+// leases are not known.
 func (l *leases) settled() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.prober.Settled()
+	return l.followed && l.prober.Settled()
 }

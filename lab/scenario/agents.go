@@ -263,7 +263,7 @@ func (r *Run) monotonic() time.Duration { return r.net.Clock().Now() }
 
 // decided reports whether there is a decision on each lease of all hosts.
 func (a *agents) decided() bool {
-	return !slices.ContainsFunc(a.all, func(x *hostAgent) bool { return x.alive() && !x.Settled() })
+	return !slices.ContainsFunc(a.all, func(x *hostAgent) bool { return x.alive() && !x.idle && !x.Settled() })
 }
 
 // killAgent ends the agent of host i with its data path, so that packets pass the host as without
