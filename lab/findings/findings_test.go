@@ -241,7 +241,8 @@ func TestKinds(t *testing.T) {
 	}
 }
 
-// TestPage: the table of a page is replaced, and nothing else.
+// TestPage: the table of a page is replaced by the lines of all draws, and nothing else; the file
+// beside it has those of each draw, too.
 func TestPage(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "page.md")
 	if err := os.WriteFile(path, []byte("before\n"+begin+"old\n"+end+"after\n"), 0o600); err != nil {
@@ -259,21 +260,34 @@ func TestPage(t *testing.T) {
 		d.add("lightguardian", &piece{Played: "commit 0123456, 2026-01-02, 2 processors, load 1.5", Tally: newTally()})
 		return d
 	}
-	if err := write(path, r.table([]*sum{draw(7, 19), draw(40, 20)})); err != nil {
+	draws := []*sum{draw(7, 19), draw(40, 20)}
+	if err := write(path, r.table(draws, false), r.table(draws, true)); err != nil {
 		t.Fatal(err)
 	}
 	got, err := os.ReadFile(path)
 	for _, want := range []string{"before\n" + begin,
 		"Seeds 7 to 8 on ring, mesh,\nshare 0.1 of the packets, 2 of 4 networks,\n" +
 			"commit 0123456, 2026-01-02, 2 processors.\n\nSeeds 40 to 41",
-		"| loop | 7 | 19 of 20 | 0.950 (0.764 to 0.991) | 1 of 6 | 30 | 28 | 0.933 (0.787 to 0.982) | 4 | 3 | 0.917, 0.846 |",
-		"| loop | 40 | 20 of 20 |", "| loop | all | 39 of 40 |", "| nothing | | 2000 | 0 | 0.0 (0.0 to 1.8) |",
-		"| all | 7 | 1000 | 0 | 0.0 (0.0 to 3.7) |", "| all | all | 2000 | 0 |", end + "after\n"} {
+		"| loop | all | 39 of 40 |", "| nothing | | 2000 | 0 | 0.0 (0.0 to 1.8) |", "| all | all | 2000 | 0 |",
+		end + "after\n"} {
 		if err != nil || !strings.Contains(string(got), want) {
 			t.Errorf("%q is missing (%v):\n%s", want, err, got)
 		}
 	}
-	if err := write(filepath.Join(t.TempDir(), "none"), ""); err == nil {
+	if strings.Contains(string(got), "| 40 |") {
+		t.Errorf("the page has lines of single draws:\n%s", got)
+	}
+	got, err = os.ReadFile(strings.TrimSuffix(path, ".md") + ".csv")
+	for _, want := range []string{
+		"# Seeds 7 to 8 on ring, mesh, share 0.1 of the packets, 2 of 4 networks, commit 0123456,",
+		"\nloop,7,19 of 20,0.950 (0.764 to 0.991),1 of 6,30,28,0.933 (0.787 to 0.982),4,3,\"0.917, 0.846\"\n",
+		"\nloop,40,20 of 20,", "\nloop,all,39 of 40,", "\nall,7,1000,0,0.0 (0.0 to 3.7)\n",
+		"\nnothing,,2000,0,"} {
+		if err != nil || !strings.Contains(string(got), want) {
+			t.Errorf("%q is missing (%v):\n%s", want, err, got)
+		}
+	}
+	if err := write(filepath.Join(t.TempDir(), "none"), "", ""); err == nil {
 		t.Error("a page that is not there")
 	}
 }

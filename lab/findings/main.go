@@ -150,10 +150,10 @@ func (r *run) play(ctx context.Context, show bool) error {
 	if show {
 		return nil
 	}
-	text := r.table(sums)
-	fmt.Print(text)
+	each := r.table(sums, true)
+	fmt.Print(each)
 	if r.page != "" {
-		if err := write(r.page, text); err != nil {
+		if err := write(r.page, r.table(sums, false), each); err != nil {
 			return err
 		}
 	}

@@ -3,6 +3,8 @@
 package main
 
 import (
+	"bytes"
+	"encoding/csv"
 	"errors"
 	"fmt"
 	"maps"
@@ -18,8 +20,9 @@ const (
 	mostFalse      = 0.001 // alerts in a healthy epoch
 )
 
-// table returns the counts as Markdown: a line for each draw and one for all.
-func (r *run) table(draws []*sum) string {
+// table returns the counts as Markdown: a line for all draws, and one for each of them if each is
+// set.
+func (r *run) table(draws []*sum, each bool) string {
 	var b strings.Builder
 	for _, d := range draws {
 		fmt.Fprintf(&b, "Seeds %d to %d on %s,\nshare %g of the packets, %d of %d networks,\n%s.\n\n", d.seed,
@@ -30,7 +33,7 @@ func (r *run) table(draws []*sum) string {
 	// lines calls print for each draw that has tallies of a plugin, then for their sum.
 	lines := func(name string, print func(draw string, t *tally)) {
 		for _, d := range draws {
-			if t := d.tallies[name]; t != nil {
+			if t := d.tallies[name]; t != nil && (each || len(draws) == 1) {
 				print(fmt.Sprint(d.seed), t)
 			}
 		}
@@ -119,8 +122,8 @@ const (
 	end   = "<!-- end -->\n"
 )
 
-// write replaces the table of a page.
-func write(path, text string) error {
+// write replaces the table of a page, and writes the lines of each draw into a file beside it.
+func write(path, text, each string) error {
 	page, err := os.ReadFile(path)
 	if err != nil {
 		return err
@@ -129,6 +132,26 @@ func write(path, text string) error {
 	_, after, ended := strings.Cut(rest, end)
 	if !ok || !ended {
 		return fmt.Errorf("%s: the lines %q and %q are not there", path, begin, end)
+	}
+	runs, rows := "#", [][]string(nil)
+	for line := range strings.Lines(each) {
+		cells, isRow := strings.CutPrefix(strings.TrimSpace(line), "| ")
+		switch {
+		case isRow:
+			cells = strings.ReplaceAll(strings.TrimSuffix(cells, " |"), "| |", "|  |")
+			rows = append(rows, strings.Split(cells, " | "))
+		case !strings.HasPrefix(line, "|"):
+			runs = strings.TrimSpace(runs + " " + strings.TrimSpace(line))
+		}
+	}
+	var b bytes.Buffer
+	b.WriteString(runs + "\n")
+	if err := csv.NewWriter(&b).WriteAll(rows); err != nil {
+		return err
+	}
+	//nolint:gosec // rows of a page
+	if err := os.WriteFile(strings.TrimSuffix(path, ".md")+".csv", b.Bytes(), 0o644); err != nil {
+		return err
 	}
 	return os.WriteFile(path, []byte(before+begin+"\n"+text+"\n"+end+after), 0o644) //nolint:gosec // a page
 }
