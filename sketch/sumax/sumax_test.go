@@ -38,8 +38,8 @@ func TestPaperExample(t *testing.T) {
 	}
 }
 
-// TestBetweenCMAndCU: with the same counters, SuMax's error is between those of CM and CU, for
-// Zipf 0.8 to 1.4, and no size is too low (§4.3).
+// TestBetweenCMAndCU: with the same counters, SuMax's error is between those of CM and CU, closer
+// to CU's, for Zipf 0.8 to 1.4, and no size is too low (§4.3).
 func TestBetweenCMAndCU(t *testing.T) {
 	for _, skew := range []float64{0.8, 1.1, 1.4} {
 		tr := zipf.New(3, 200_000, 50_000, skew, 13)
@@ -72,7 +72,7 @@ func TestBetweenCMAndCU(t *testing.T) {
 			return float64(v)
 		})
 		t.Logf("Zipf %.1f: ARE of CM %.3f, SuMax %.3f, CU %.3f", skew, are[0], mine, are[1])
-		if mine >= are[0] || mine <= are[1] {
+		if mine >= (are[0]+are[1])/2 || mine <= are[1] {
 			t.Errorf("Zipf %.1f: ARE of CM %.3f, SuMax %.3f, CU %.3f", skew, are[0], mine, are[1])
 		}
 		if float64(above) > bound.Failure*float64(len(tr.Count)) {

@@ -4,6 +4,7 @@ package plugin
 
 import (
 	"maps"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -405,10 +406,33 @@ func TestPartlyRerouted(t *testing.T) {
 	}
 }
 
+// TestStray: a sketchlet of a switch that is not on the path shows an abnormal path, also of a flow
+// with too few packets for other faults, whose other packets took the path.
+func TestStray(t *testing.T) {
+	for _, devices := range [][]uint16{nil, {4}} {
+		h, k, s := start(t, ""), simKey(t, 2, "spine1"), newSim(t)
+		s.send(k, 2, 9, "leaf1", "spine1", "leaf2")
+		s.pass(k, 1, 10, 1000, "leaf1", "spine2", "leaf2")
+		s.flows[0][k].Sent, s.flows[2][k].Received, s.flows[2][k].Devices = 10, 10, devices
+		faults := rows(t, play(t, h, 5, s), faultList)
+		if devices != nil {
+			expect(t, faults, k.String()+" spine2 PATH_CHANGED", map[string]any{"located": true})
+		}
+		if len(faults) != len(devices) {
+			t.Errorf("sketchlets of %v: faults %v", devices, slices.Sorted(maps.Keys(faults)))
+		}
+	}
+}
+
 // TestLargeFlows: flows of 65,536 packets and more count in the entropy of a switch and in its
-// distribution.
+// distribution, alone and beside smaller ones.
 func TestLargeFlows(t *testing.T) {
 	h, s := start(t, ""), newSim(t)
+	for i, k := range simKeys(t, 2, "spine2", 3) {
+		n := []uint32{100_000, 50_000, 50_000}[i]
+		s.add(0, k).Sent, s.add(2, k).Received = uint64(n), uint64(n)
+		s.sketches["spine2"].Add(k.AppendBinary(nil), n)
+	}
 	for _, k := range simKeys(t, 2, "spine1", 2) {
 		s.add(0, k).Sent, s.add(2, k).Received = 70_000, 70_000
 		s.sketches["spine1"].Add(k.AppendBinary(nil), 70_000)
@@ -416,6 +440,9 @@ func TestLargeFlows(t *testing.T) {
 	out := play(t, h, 5, s)
 	expect(t, rows(t, out, summariesList), "spine1 5-tuple", map[string]any{
 		"packets": 140_000, "distinct-flows": 2, "entropy": 1.0})
+	if h := rows(t, out, summariesList)["spine2 5-tuple"]["entropy"].(float64); math.Abs(h-1.5) > 0.01 {
+		t.Errorf("entropy %v of a half and two quarters of the packets, want 1.5", h)
+	}
 	expect(t, rows(t, out, rangeList), "spine1 65536", map[string]any{"upper": 131_071, "flows": 2})
 }
 
