@@ -301,7 +301,7 @@ func (a *analysis) measured() (*measured, error) {
 		e := &edgeState{hitters: r.count, counted: r.hhCounted, sizes: sync.OnceValue(func() *estimate.Tail {
 			t := known().Tail()
 			return &t
-		}), candidates: r.classifier().Candidates(known)}
+		}), candidates: r.classifier().Candidates(known), vague: r.vague()}
 		for f := range families {
 			if r.crowded[f] { // as many flows as the classifier counted
 				e.hitters[f].flows = max(e.hitters[f].flows, e.candidates(r.th))

@@ -51,6 +51,10 @@ const (
 	tooHigh = 0.78
 )
 
+// step returns the load that a threshold goes down to if sizes are vague: the geometric mean of the
+// present load and the target load. The part would overflow if the sizes led too far.
+func step(load float64) float64 { return math.Sqrt(max(load, 0.01) * targetLoad) }
+
 // arrays is the number of arrays of an encoder.
 const arrays = 3
 
@@ -124,6 +128,7 @@ type edgeState struct {
 	hitters [families]count
 	counted bool                  // all flows of the HH parts are counted, if not all decoded
 	sizes   func() *estimate.Tail // estimated flow sizes, computed on the first call
+	vague   bool                  // flows share too many counters for good sizes
 	// candidates estimates the number of HH candidates at a threshold, collisions included.
 	candidates func(uint32) float64
 }
@@ -132,6 +137,8 @@ type edgeState struct {
 func (e *edgeState) recorded() bool {
 	return e.counted || e.hitters[0].decoded && e.hitters[1].decoded
 }
+
+func (e *edgeState) isVague() bool { return e.vague }
 
 // victimSize is the size of a flow that lost packets, for the victims' distribution.
 type victimSize struct {
@@ -340,12 +347,13 @@ func (s *shifter) hittersLast() {
 	for _, name := range slices.Sorted(maps.Keys(s.m.edges)) {
 		e := s.m.edges[name]
 		th := s.now.Th[name]
-		low, high, far := true, false, false
+		low, high, far, most := true, false, false, 0.0
 		for f := range families {
 			load := e.hitters[f].flows / max(buckets(s.next.hitters(f, s.room)), 1)
 			low = low && load < least
 			high = high || load > targetLoad
 			far = far || load > tooHigh
+			most = max(most, load)
 		}
 		if !high && (!low || th == 1) || e.candidates(1) == 0 {
 			continue
@@ -357,7 +365,12 @@ func (s *shifter) hittersLast() {
 		if far {
 			to = cautiousLoad
 		}
-		s.next.Th[name] = s.threshold(e, th, &s.next, from, to)
+		if e.vague && !high {
+			// A share that few candidates give at this Th can be far off at a much lower one.
+			s.next.Th[name] = min(s.threshold(e, th, &s.next, th-th/8-1, step(most)), th)
+		} else {
+			s.next.Th[name] = s.threshold(e, th, &s.next, from, to)
+		}
 		if s.next.Th[name] != th {
 			s.addReason("HH part of " + name + " returns to the target load: Th changes")
 		}
@@ -524,7 +537,11 @@ func (s *shifter) lowThreshold(least uint32) uint32 {
 	tl := least
 	for f := range families {
 		n := s.m.hl[f].flows
-		limit := targetLoad * buckets(s.now.Parts[f].HL)
+		room := buckets(s.now.Parts[f].HL)
+		limit := targetLoad * room
+		if n < limit && slices.ContainsFunc(slices.Collect(maps.Values(s.m.edges)), (*edgeState).isVague) {
+			limit = step(n/room) * room
+		}
 		var sizes, weights []float64
 		for _, v := range s.m.victims {
 			if v.family == f {

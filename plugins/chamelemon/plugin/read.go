@@ -401,6 +401,12 @@ func (r *reading) totals(iterations int) {
 	r.sizes.Rest = r.large(uint64(to))
 }
 
+// vague reports whether flows share so many counters that estimated sizes are not published.
+func (r *sizer) vague() bool {
+	flows, ok := estimate.Cardinality(len(r.rows[0]), estimate.Zeros(r.rows[0]))
+	return !ok || flows > sizes.Most*float64(len(r.rows[0]))
+}
+
 func (r *sizer) classifier() *sizes.Classifier {
 	return &sizes.Classifier{Rows: r.rows, Full: [2]uint32{r.full(0), r.full(1)}}
 }

@@ -98,7 +98,7 @@ func (a *analysis) views() []*view {
 		v := &view{device: name, whole: r.whole, decoded: r.decoded, quality: a.packetsQuality(r), covered: 1,
 			packets: r.packets, flows: r.flows, counted: r.counted, sizes: r.sizes, problem: a.problemOf(name),
 			high: uint64(r.th)}
-		v.sizes.OK = v.sizes.Exact || v.sizes.OK && v.counted && v.flows <= sizes.Most*float64(r.edge.layout.counters[0])
+		v.sizes.OK = v.sizes.Exact || v.sizes.OK && !r.vague()
 		v.hitters = make([]sized, 0, len(r.hitters))
 		q := r.hitterQuality()
 		for raw, n := range r.hitters {
