@@ -111,7 +111,7 @@ func New[F family.Hash, E Field](c Config) (*Sketch[F, E], error) {
 }
 
 // Divide returns sketches that share this sketch's memory: the first one has the first buckets of
-// every row, and so on (ChameleMon §3.3). While the parts are in use, do not insert into the
+// every row, and so on (ChameleMon §3.2.2). While the parts are in use, do not insert into the
 // sketch itself and do not decode it. Reset empties all parts. The sketch can be divided again at
 // any time.
 func (s *Sketch[F, E]) Divide(widths ...int) ([]*Sketch[F, E], error) {

@@ -46,8 +46,8 @@ func exactLosses(t *testing.T, f *fabric, got []map[string]string, flows []lab.F
 	}
 }
 
-// TestHealthy: every victim and every count exact, loads between 0.6 and 0.7 or memory
-// at its bounds, and the six other tasks against the truth.
+// TestHealthy: every victim and every count is exact, and the numbers of flows and packets and the
+// heavy hitters are near the truth.
 func TestHealthy(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {

@@ -115,7 +115,8 @@ func TestOneState(t *testing.T) {
 // TestLiteral: by the paper's rules a decoded part stays as it is above the target load, and Tl
 // begins at the lowest Th when the network becomes ill; the product's grow the part, and fill it.
 // Th follows the sizes alone, a decoded ill network becomes healthy at the target load by the
-// sampled victims alone, and an LL part that was not decoded ends the reconfiguration.
+// sampled victims alone, and an LL part that was not decoded ends the reconfiguration. Parts that
+// are filled below 60 % return to 70 %.
 func TestLiteral(t *testing.T) {
 	c := settings.Default[Configuration]()
 	room := (&layout{up: [families]int{4096, 1024}, down: [families]int{3072, 768}}).room(&c)
@@ -168,11 +169,53 @@ func TestLiteral(t *testing.T) {
 		t.Errorf("literal: %+v, expected a sample of %d", next, want)
 	}
 
+	testLiteralLoads(t, now, ill, m, &room)
+
 	// An HH part of 70 % at 100 packets: Th follows the sizes, whatever the classifier counts.
 	e := m.edges["a"]
 	e.hitters[0] = count{flows: 9000}
 	if next, _ := literal(now, m, &room); next.Th["a"] != 101 || next.Th["b"] != 30 {
 		t.Errorf("literal: Th %v", next.Th)
+	}
+}
+
+// testLiteralLoads: by the paper's rules, decoded parts change if they are filled below 60 %, and
+// HH parts also above 70 %. A full HL part of an ill network raises Tl, and not the sample rate.
+func testLiteralLoads(t *testing.T, healthy, ill Attention, m *measured, room *[families]Room) {
+	t.Helper()
+	light := targetLoad * buckets(ill.Parts[0].LL)
+	for _, c := range []struct {
+		now        Attention
+		hh, hl, ll float64 // load factors of the parts
+		decoded    bool    // the HL part
+		hlPart     int
+		th, tl     uint32
+		sample     float64 // in units of the rate before
+	}{
+		{healthy, 0.61, 0.61, 0, true, 2501, 50, 1, 0},
+		{healthy, 0.61, 0.59, 0, true, required(0.59 * buckets(2501)), 101, 1, 0},
+		{healthy, 0.61, 0.05, 0, true, room[0].Reserve, 11, 1, 0},
+		{healthy, 0.59, 0.61, 0, true, 2501, 101, 1, 0},
+		{healthy, 0.71, 0.61, 0, true, 2501, 101, 1, 0},
+		{ill, 0.61, 0.61, 0.61, true, ill.Parts[0].HL, 50, 30, 1},
+		{ill, 0.61, 0.61, 0.59, true, ill.Parts[0].HL, 50, 30, targetLoad / 0.59},
+		{ill, 0.61, 0.59, 0.61, true, ill.Parts[0].HL, 50, 41, 1},
+		{ill, 0.61, 0.9, 0.59, false, ill.Parts[0].HL, 50, 41, 1},
+	} {
+		c.now.Th = map[string]uint32{"a": 50}
+		e := *m.edges["a"]
+		e.hitters[0] = count{flows: c.hh * buckets(c.now.hitters(0, room)), decoded: true}
+		x := &measured{edges: map[string]*edgeState{"a": &e}, deltas: true,
+			hl: [families]count{{flows: c.hl * buckets(c.now.Parts[0].HL), decoded: c.decoded}, {decoded: true}},
+			ll: [families]count{{flows: c.ll * buckets(c.now.Parts[0].LL), decoded: true}, {decoded: true}}}
+		for range int(light) { // victims of 40 packets, more than any part holds
+			x.victims = append(x.victims, victimSize{size: 40, weight: 1, sampled: true})
+		}
+		next, _ := literal(c.now, x, room)
+		if want := rate(c.sample * float64(c.now.Sample)); c.now.State == Ill && next.Sample != want ||
+			next.State != c.now.State || next.Parts[0].HL != c.hlPart || next.Th["a"] != c.th || next.Tl != c.tl {
+			t.Errorf("%+v: %+v, want a sample of %d", c, next, want)
+		}
 	}
 }
 

@@ -14,7 +14,17 @@ import (
 	"github.com/netsketch/netsketch/hostagent/sketchint/wire"
 	"github.com/netsketch/netsketch/plugins/sdk"
 	"github.com/netsketch/netsketch/plugins/sdk/sdktest"
+	"github.com/netsketch/netsketch/settings"
 )
+
+// TestDefaults: thresholds and interval are the paper's (section VII) by default; tables have room
+// for four times as many flows.
+func TestDefaults(t *testing.T) {
+	c := settings.Default[Configuration]()
+	if c.Heavy != 500 || c.Change != 250 || c.Inflation != 5 || c.Interval != 5*time.Second || c.HeavyFlows != 4096 {
+		t.Errorf("%+v", c)
+	}
+}
 
 // TestTimeUnit: latencies that switches write in microseconds are published in nanoseconds, also in
 // the text of an alert.

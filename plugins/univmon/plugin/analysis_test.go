@@ -287,6 +287,29 @@ func TestResults(t *testing.T) {
 	}
 }
 
+// TestIcebergs: a flow is a global iceberg by the packets that all nodes together count of it,
+// though it is heavy at none of them (paper, section 4.3); the threshold is that of the network.
+func TestIcebergs(t *testing.T) {
+	h := sdktest.Start(t, New(), sdktest.Options{Network: leafSpine(), Config: `{"dimensions": ["src"],
+		"heavy-hitters": {"packets": 1000}, "icebergs": {"share": 0.000001, "packets": 1100}}`})
+	f := newFabric(t, "leaf1", "leaf2", "spine1")
+	f.background(t)
+	for i, packets := range []int{600, 525} { // at each leaf, of the sources 192.0.2.1 and 192.0.2.2
+		k := key(t, fmt.Sprint("192.0.2.", 1+i), "10.2.0.1", 80)
+		for range packets {
+			f["leaf1"]["src"].Update(&k)
+			f["leaf2"]["src"].Update(&k)
+		}
+	}
+	var found []string
+	for _, row := range rows(h.Analyze(f.epoch(1)), hitterList) {
+		found = append(found, row["node"]+" "+row["flow"]+" "+row["state/packets"])
+	}
+	if want := []string{"network 192.0.2.1 1200"}; !slices.Equal(found, want) {
+		t.Errorf("found %v, want %v", found, want)
+	}
+}
+
 // TestPartialEpochs: what is missing from an epoch, and what then still holds.
 func TestPartialEpochs(t *testing.T) {
 	quiet := func(number uint64, absent ...string) *sdk.Epoch {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/netsketch/netsketch/plugins/sdk/sdktest"
+	"github.com/netsketch/netsketch/settings"
 )
 
 // TestGuaranteed: a sum has a guaranteed error only if its function is one of those of section 4.1
@@ -46,12 +47,17 @@ func TestGuaranteed(t *testing.T) {
 }
 
 // TestLeast: a threshold is a share of the packets, or of what a link carries in an epoch (paper,
-// section 7.1).
+// section 7.1). By default it is 0.5 %, and 1 % of a total change.
 func TestLeast(t *testing.T) {
+	defaults := settings.Default[Configuration]()
+	if share := defaults.HeavyChanges.Share; share != 0.01 {
+		t.Errorf("heavy changes are %v of the total change", share)
+	}
 	for _, tc := range []struct {
 		t    Threshold
 		want float64
 	}{
+		{defaults.HeavyHitters, 50},
 		{Threshold{Share: 0.005}, 50}, {Threshold{Share: 0.005, Packets: 80}, 80}, {Threshold{Share: 1e-9}, 1},
 		{Threshold{Share: 0.0005, Capacity: 1e6}, 1000}, {Threshold{Share: 0.0005, Capacity: 1e6, Packets: 2000}, 2000},
 	} {
