@@ -181,7 +181,11 @@ type alert struct{ kind, subject string }
 
 // active returns the faults that the active alerts of an epoch find, and whether each alert began
 // in that epoch.
-func (a *algorithm) active(r *score.Result) map[alert]bool {
+func (a *algorithm) active(r *score.Result) map[alert]bool { return a.alerts(r, true) }
+
+// alerts returns the faults of the alerts that are active, or those that are not any more, and
+// whether each alert began or ended in that epoch.
+func (a *algorithm) alerts(r *score.Result, active bool) map[alert]bool {
 	out := map[alert]bool{}
 	summary := r.Published.Row("summary", score.View{Device: score.Network}, "")
 	newest := max(summary.Value("last-epoch"), summary.Value("newest-epoch"))
@@ -195,7 +199,7 @@ func (a *algorithm) active(r *score.Result) map[alert]bool {
 					finds = "link"
 				}
 			}
-			if ok && row.Is("active") {
+			if ok && row.Is("active") == active {
 				at := alert{finds, subject}
 				out[at] = out[at] || row.Value("since-epoch") == newest
 			}

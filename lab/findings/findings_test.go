@@ -154,6 +154,27 @@ func TestCount(t *testing.T) {
 	}
 }
 
+// TestSkipped: an alert that was active only in an epoch without a result finds a fault that is
+// known from the next epoch on. One that ended without a skipped epoch does not.
+func TestSkipped(t *testing.T) {
+	whole := score.View{Device: score.Network}
+	epoch := func(n int, ends, required string) *score.Result {
+		r := &score.Result{Published: score.Tables{}, Truth: score.Tables{}}
+		r.Published.Rows("summary", whole).Add("", score.Leaves{"last-epoch": score.Number(n),
+			"status": score.Text("COMPLETE")})
+		r.Published.Rows("alert", whole).Add("LOOP/"+ends, score.Leaves{"since-epoch": score.Number(n)})
+		if required != "" {
+			r.Truth.Rows("alert LOOP", whole).Add("LOOP/"+required, nil)
+		}
+		return r
+	}
+	x := &trial{network: &network{epoch: time.Second}, algorithm: algorithms[0], faulty: true}
+	got := x.count([]*score.Result{nil, epoch(1, "a", "a"), epoch(2, "b", "b"), epoch(3, "", ""), epoch(4, "", "")})
+	if f := got.Kinds["LOOP"]; f.Found != (share{1, 2}) || got.Skipped != 1 {
+		t.Errorf("found %v, %d skipped\n%s", f.Found, got.Skipped, strings.Join(got.Notes, "\n"))
+	}
+}
+
 // TestMeasured: rows within 1.5 times of a threshold have columns of their own, and so have rows
 // that the plugin does not promise. Rows may be an epoch late.
 func TestMeasured(t *testing.T) {

@@ -155,13 +155,18 @@ func (t *trial) count(results []*score.Result) *tally {
 	}
 	last := len(results) - 1 - t.algorithm.lag
 	var before *score.Result
+	skipped := false // the epoch before
 	for e, r := range results[:last+1] {
 		later := results[e+t.algorithm.lag]
 		if r == nil || later == nil {
 			out.Skipped++
+			skipped = true
 			continue
 		}
-		active := t.algorithm.active(later)
+		active, ended := t.algorithm.active(later), map[alert]bool{}
+		if skipped { // an alert that ended now was active in the epoch that was skipped
+			ended, skipped = t.algorithm.alerts(later, false), false
+		}
 		for _, kind := range t.algorithm.finds() {
 			if t.algorithm.truth == nil {
 				break
@@ -188,7 +193,7 @@ func (t *trial) count(results []*score.Result) *tally {
 		before = r
 		for at, x := range open {
 			_, is := active[at]
-			x.found = x.found || is && e < x.began+within
+			x.found = x.found || (is || ended[at]) && e < x.began+within
 			if recent[at] < e && e >= x.began+within-1 || e == last && e >= x.began+within-1 {
 				end(at, x)
 			}
