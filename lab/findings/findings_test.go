@@ -169,9 +169,11 @@ func TestSkipped(t *testing.T) {
 		return r
 	}
 	x := &trial{network: &network{epoch: time.Second}, algorithm: algorithms[0], faulty: true}
-	got := x.count([]*score.Result{nil, epoch(1, "a", "a"), epoch(2, "b", "b"), epoch(3, "", ""), epoch(4, "", "")})
-	if f := got.Kinds["LOOP"]; f.Found != (share{1, 2}) || got.Skipped != 1 {
-		t.Errorf("found %v, %d skipped\n%s", f.Found, got.Skipped, strings.Join(got.Notes, "\n"))
+	for i, before := range []*score.Result{nil, {}} {
+		got := x.count([]*score.Result{before, epoch(1, "a", "a"), epoch(2, "b", "b"), epoch(3, "", ""), epoch(4, "", "")})
+		if f := got.Kinds["LOOP"]; f.Found != (share{1, 2}) || got.Skipped != 1-i {
+			t.Errorf("%d: found %v, %d skipped\n%s", i, f.Found, got.Skipped, strings.Join(got.Notes, "\n"))
+		}
 	}
 }
 

@@ -155,7 +155,7 @@ func (t *trial) count(results []*score.Result) *tally {
 	}
 	last := len(results) - 1 - t.algorithm.lag
 	var before *score.Result
-	skipped := false // the epoch before
+	skipped := false // whether the epoch before has no results
 	for e, r := range results[:last+1] {
 		later := results[e+t.algorithm.lag]
 		if r == nil || later == nil {
@@ -165,8 +165,9 @@ func (t *trial) count(results []*score.Result) *tally {
 		}
 		active, ended := t.algorithm.active(later), map[alert]bool{}
 		if skipped { // an alert that ended now was active in the epoch that was skipped
-			ended, skipped = t.algorithm.alerts(later, false), false
+			ended = t.algorithm.alerts(later, false)
 		}
+		skipped = len(later.Published) == 0
 		for _, kind := range t.algorithm.finds() {
 			if t.algorithm.truth == nil {
 				break
