@@ -842,6 +842,19 @@ func TestNewRefusesBadNetworks(t *testing.T) {
 			t.Errorf("%v, want an error with %q", err, want)
 		}
 	}
+	one, many := []int32{-1}, make([]int32, 1<<16)
+	for _, net := range []analysis.Network{{Values: 1, Bits: 8, Uplinks: one}, {Values: 1, Bits: 8, Downlinks: one},
+		{Values: 1, Bits: 8, SwitchOf: one}} {
+		if _, err := analysis.New(net); err == nil || !strings.HasPrefix(err.Error(), "links of") {
+			t.Errorf("%+v: %v", net, err)
+		}
+	}
+	for _, net := range []analysis.Network{{Values: 1, Bits: 8}, {Values: 8, Extremes: 4, Bits: 64},
+		{Values: 1, Bits: 8, Hosts: len(many), Uplinks: many, Downlinks: many}} {
+		if _, err := analysis.New(net); err != nil {
+			t.Errorf("%d statistics, %d bits, %d hosts: %v", net.Values, net.Bits, net.Hosts, err)
+		}
+	}
 }
 
 // BenchmarkAnalyze measures an epoch of 1,000,000 flows on the paper's testbed (Exp#3), without

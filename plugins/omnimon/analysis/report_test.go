@@ -345,3 +345,44 @@ func TestContradictorySlot(t *testing.T) {
 	}
 	contains(t, sim, r)
 }
+
+// TestCountedReasons: every packet that a host could not attribute to a flow may be one of a flow
+// to it, and the host is named with the first reason.
+func TestCountedReasons(t *testing.T) {
+	for _, tt := range []struct {
+		counters   [wire.Counters]uint64
+		refused    uint64
+		host, flow string
+	}{
+		{[wire.Counters]uint64{wire.UnknownEpoch: 1, wire.BadIndex: 2, wire.Forged: 4, wire.IngressFull: 8}, 16, "packets",
+			"host 4 received 31 packets that it could not attribute to a flow"},
+		{[wire.Counters]uint64{}, 16, "16 packets that it refused in an earlier epoch may be of this one",
+			"host 4 received 16 packets that it could not attribute to a flow"},
+		{[wire.Counters]uint64{wire.UnknownHost: 2, wire.BadIndex: 2}, 0, "2 packets",
+			"host 4 received 2 packets that it could not attribute to a flow"},
+		{[wire.Counters]uint64{wire.Untracked: 5}, 0, "5 packets", ""},
+		{[wire.Counters]uint64{wire.Late: 3}, 0, "", ""},
+	} {
+		var b wire.Builder
+		b.Begin(&wire.Summary{Host: 4, Epoch: 5, Counters: tt.counters}, 2, 0)
+		b.BeginIngress(0)
+		sim := threeFlows(40)
+		sim.Epoch.Reports[4], sim.Epoch.Refused = b.Data, []uint64{4: tt.refused}
+		r := analyze(t, sim)
+		if got := r.Hosts[4]; !strings.Contains(got, tt.host) || (got == "") != (tt.host == "") {
+			t.Errorf("host: %q, want %q", got, tt.host)
+		}
+		if r.Unknown != (tt.counters[wire.BadIndex]+tt.counters[wire.Forged] > 0) ||
+			r.Complete(4) != (tt.counters[wire.Untracked] == 0) {
+			t.Errorf("%v: unknown %v, complete %v", tt.counters, r.Unknown, r.Complete(4))
+		}
+		if open := len(r.Open); (open == 3) != (tt.flow != "") || open+len(r.Lossy) != 3 {
+			t.Errorf("%d open flows, %d lossy", open, len(r.Lossy))
+		}
+		for i := range r.Open {
+			if got := r.Reason(&r.Open[i].Flow); got != tt.flow {
+				t.Errorf("flow: %q, want %q", got, tt.flow)
+			}
+		}
+	}
+}
