@@ -406,6 +406,19 @@ func TestPartlyRerouted(t *testing.T) {
 	}
 }
 
+// TestLostOnDetour: a flow leaves its path for another spine and is lost behind it. The spine of
+// the path, which has none of its packets, has no blackhole.
+func TestLostOnDetour(t *testing.T) {
+	h, k, s := start(t, ""), simKey(t, 2, "spine1"), newSim(t)
+	s.send(k, -1, 100, "leaf1", "spine2")
+	faults := rows(t, play(t, h, 5, s), faultList)
+	expect(t, faults, k.String()+" spine2 PATH_CHANGED", nil)
+	expect(t, faults, k.String()+" leaf2 BLACKHOLE", nil)
+	if len(faults) != 2 {
+		t.Errorf("faults %v", slices.Sorted(maps.Keys(faults)))
+	}
+}
+
 // TestStray: a sketchlet of a switch that is not on the path shows an abnormal path, also of a flow
 // with too few packets for other faults, whose other packets took the path.
 func TestStray(t *testing.T) {
