@@ -339,8 +339,8 @@ estimate-mutants fermat-mutants tower-mutants sumax-mutants universal-mutants: %
 	$(GO) run ./internal/test/mutate $(if $(PART),-part $(PART)) -tests ./sketch/$*,./sketch \
 	  -known sketch/$*/testdata/mutants.txt ./sketch/$*
 
-fidelity: ## every test that docs/evidence/fidelity.csv names, none skipped (FIDELITY="^sketch/" for some)
-	@grep -o '[a-z][^,:; ]*: \(Test\|Fuzz\)[A-Za-z0-9_]*' docs/evidence/fidelity.csv | grep -e '$(or $(FIDELITY),.)' | \
+fidelity: ## every test that docs/evidence/fidelity.md names, none skipped (FIDELITY="^sketch/" for some)
+	@grep -o '`[a-z][^`: ]*: \(Test\|Fuzz\)[A-Za-z0-9_]*`' docs/evidence/fidelity.md | tr -d '`' | grep -e '$(or $(FIDELITY),.)' | \
 	  sort -u | awk -F': ' '{t[$$1] = t[$$1] "|" $$2} END {for (p in t) print p, substr(t[p], 2)}' | sort | \
 	  { failed=0; while read -r package tests; do \
 	    in=.; case $$package in lab/figures/*) in=lab/figures; package=$${package#lab/figures/};; esac; \

@@ -3,110 +3,88 @@
 package docs_test
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
-
-	"github.com/netsketch/netsketch/lab/evidence"
 )
 
 var (
 	fidelityStatus = []string{"exact", "better", "simplified", "different", "missing"}
-	fidelityCode   = regexp.MustCompile(`^([^: ]+): ([A-Za-z0-9_]+)$`)
+	fidelityCode   = regexp.MustCompile("`([^`: ]+): ([A-Za-z0-9_]+)`")
 )
 
-// TestFidelity checks each row of evidence/fidelity.csv: the status is a known one, and the places
-// and tests that the row names exist. Only a missing mechanism may have no place and no test. The
-// page has the rows that are not as in the paper nor better, and counts all.
+// TestFidelity checks each row of evidence/fidelity.md: the status is a known one, and the places
+// and tests that the row names exist. Only a missing mechanism may have no place and no test.
 func TestFidelity(t *testing.T) {
-	rows, err := evidence.ReadCSV(strings.NewReader(read(t, "evidence/fidelity.csv")))
-	if err != nil || len(rows) < 100 {
-		t.Fatal(len(rows), err)
-	}
-	page := read(t, "evidence/fidelity.md")
-	counts, papers := map[string]int{}, []string{}
-	for _, row := range rows[1:] {
-		if problem := fidelityProblem(row); problem != "" {
-			t.Errorf("evidence/fidelity.csv, %q: %s", row, problem)
+	algorithm := ""
+	for line := range strings.Lines(read(t, "evidence/fidelity.md")) {
+		if title, found := strings.CutPrefix(line, "## "); found {
+			algorithm = strings.TrimSpace(title)
+		}
+		cells := strings.Split(strings.TrimSpace(line), "|")
+		if algorithm == "" || len(cells) == 1 || cells[1] == "---" || strings.TrimSpace(cells[1]) == "mechanism" {
 			continue
 		}
-		if !slices.Contains(papers, row[0]) {
-			papers = append(papers, row[0])
-		}
-		counts[row[0]+row[3]]++
-		line := "| " + strings.ReplaceAll(strings.Join(row[:4], "\x00"), "|", `\|`)
-		line = strings.ReplaceAll(line, "\x00", " | ") + " |\n"
-		worse := row[3] != "exact" && row[3] != "better"
-		if strings.Contains(page, line) != worse {
-			t.Errorf("evidence/fidelity.md has %q: %t, want %t", line, !worse, worse)
-		}
-	}
-	for _, paper := range papers {
-		line := "| " + paper
-		for _, status := range fidelityStatus {
-			line += fmt.Sprintf(" | %d", counts[paper+status])
-		}
-		if !strings.Contains(page, line+" |\n") {
-			t.Errorf("evidence/fidelity.md lacks the counts %q", line)
+		if problem := fidelityProblem(cells); problem != "" {
+			t.Errorf("evidence/fidelity.md, %s, row %q: %s", algorithm, cells[1], problem)
 		}
 	}
 }
 
 // TestFidelityRefuses holds the check of rows to rows with one fault each.
 func TestFidelityRefuses(t *testing.T) {
-	const place, test = "sketch/tower: Bound", "sketch/tower: TestBound"
+	const place, test = "`sketch/tower: Bound`", "`sketch/tower: TestBound`"
 	for _, c := range []struct {
-		row     []string
-		problem string
+		row, problem string
 	}{
-		{[]string{"P", "bound", "4", "exact", place, test}, ""},
-		{[]string{"P", "bound", "4", "missing", "", ""}, ""},
-		{[]string{"P", "bound", "4", "equal", place, test}, "unknown status"},
-		{[]string{"P", "bound", "", "exact", place, test}, "no section"},
-		{[]string{"P", "bound", "4", "exact", "", test}, "names no place"},
-		{[]string{"P", "bound", "4", "exact", place, ""}, "names no test"},
-		{[]string{"P", "bound", "4", "exact", "sketch/tower: NoSuchBound", test}, "NoSuchBound is not in sketch/tower"},
-		{[]string{"P", "bound", "4", "exact", place, "sketch/tower: TestNone"}, "TestNone is not in sketch/tower"},
-		{[]string{"P", "bound", "4", "exact", place, test + ", TestNone"}, "is no reference"},
-		{[]string{"P", "bound", "4", "exact", place}, "has 5 columns"},
+		{"| bound | 4 | exact | " + place + " | " + test + " |", ""},
+		{"| bound | 4 | missing | | |", ""},
+		{"| bound | 4 | equal | " + place + " | " + test + " |", "unknown status"},
+		{"| bound | | exact | " + place + " | " + test + " |", "no section"},
+		{"| bound | 4 | exact | | " + test + " |", "names no place"},
+		{"| bound | 4 | exact | " + place + " | |", "names no test"},
+		{"| bound | 4 | exact | `sketch/tower: NoSuchBound` | " + test + " |", "NoSuchBound is not in sketch/tower"},
+		{"| bound | 4 | exact | " + place + " | `sketch/tower: TestNone` |", "TestNone is not in sketch/tower"},
+		{"| bound | 4 | exact | " + place + " |", "has 4 columns"},
 	} {
-		got := fidelityProblem(c.row)
+		got := fidelityProblem(strings.Split(c.row, "|"))
 		if (got == "") != (c.problem == "") || !strings.Contains(got, c.problem) {
 			t.Errorf("%s: problem is %q, want %q", c.row, got, c.problem)
 		}
 	}
 }
 
-// fidelityProblem returns what is wrong with a row; "" if nothing is.
-func fidelityProblem(row []string) string {
-	if len(row) != 6 {
-		return fmt.Sprintf("has %d columns, expected paper, mechanism, section, status, place and tests", len(row))
+// fidelityProblem returns what is wrong with a row; "" if nothing is. cells is the row split at
+// "|", so the first and the last cell are the empty text before and behind the row.
+func fidelityProblem(cells []string) string {
+	if len(cells) != 7 {
+		return "has " + string(rune('0'+len(cells)-2)) + " columns, expected mechanism, section, status, place and tests"
 	}
-	section, status := row[2], row[3]
+	section, status := strings.TrimSpace(cells[2]), strings.TrimSpace(cells[3])
 	switch {
 	case section == "":
 		return "no section of the paper"
 	case !slices.Contains(fidelityStatus, status):
 		return "unknown status " + status
-	case status != "missing" && row[4] == "":
+	}
+	places, tests := fidelityCode.FindAllStringSubmatch(cells[4], -1), fidelityCode.FindAllStringSubmatch(cells[5], -1)
+	if status != "missing" && len(places) == 0 {
 		return "names no place in the code"
-	case status != "missing" && row[5] == "":
+	}
+	if status != "missing" && len(tests) == 0 {
 		return "names no test"
 	}
-	for i, format := range []string{`\b%s\b`, `(?m)^func %s\(`} {
-		for reference := range strings.SplitSeq(row[4+i], "; ") {
-			m := fidelityCode.FindStringSubmatch(reference)
-			switch {
-			case reference == "":
-			case m == nil:
-				return reference + " is no reference"
-			case !declares(m[1], regexp.MustCompile(fmt.Sprintf(format, m[2])), i == 1):
-				return m[2] + " is not in " + m[1]
-			}
+	for _, p := range places {
+		if !declares(p[1], regexp.MustCompile(`\b`+p[2]+`\b`), false) {
+			return p[2] + " is not in " + p[1]
+		}
+	}
+	for _, p := range tests {
+		if !declares(p[1], regexp.MustCompile(`(?m)^func `+p[2]+`\(`), true) {
+			return p[2] + " is not in " + p[1]
 		}
 	}
 	return ""
