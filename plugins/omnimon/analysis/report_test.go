@@ -386,3 +386,125 @@ func TestCountedReasons(t *testing.T) {
 		}
 	}
 }
+
+// TestNewFlowsOfAFullTable: a flow table that was full left out packets of new flows only. All
+// packets of an older flow are in its count, unless a part of the report is missing or contradicts
+// another one.
+func TestNewFlowsOfAFullTable(t *testing.T) {
+	for _, tt := range []struct {
+		untracked uint64
+		rows      int  // flows in the source's report; 3 are in the destination's
+		odd       bool // another host counted packets of the second flow, too
+	}{{0, 3, false}, {5, 3, false}, {5, 2, false}, {0, 2, false}, {5, 3, true}, {0, 3, true}, {0, 2, true}} {
+		sim := threeFlows(40)
+		var b wire.Builder
+		b.Begin(&wire.Summary{Host: 0, Epoch: sim.Epoch.Number,
+			Counters: [wire.Counters]uint64{wire.Untracked: tt.untracked}}, 2, tt.rows)
+		for age, f := range sim.Flows[:tt.rows] {
+			b.Egress(&wire.EgressRow{Index: f.Index, Key: f.Key, Slots: f.Slots, Age: uint64(age)}, &f.Sent)
+		}
+		b.BeginIngress(0)
+		sim.Epoch.Reports[0] = b.Data
+		if tt.odd {
+			sim.Epoch.Reports[5] = oneFlow(5, 0, 1)
+		}
+		r := analyze(t, sim)
+		flows := slices.Concat(simulation.Complete(r), r.Odd)
+		if len(flows) != tt.rows || len(r.Odd) > 0 != tt.odd {
+			t.Fatalf("%+v: %d flows, %d odd", tt, len(flows), len(r.Odd))
+		}
+		for i := range flows {
+			f := &flows[i]
+			whole := tt.rows == 3 && !(tt.odd && f.Age == 1)
+			every := f.Age > 0 || tt.untracked == 0
+			least, most := r.AtLeast(f)
+			if all := r.AllSent(f); all != (whole && every) || least != whole || most != every {
+				t.Errorf("%+v, age %d: all %v, at least %v, at most %v", tt, f.Age, all, least, most)
+			}
+		}
+	}
+}
+
+// outcome is what an analysis says of an epoch, without the reasons of host 5.
+func outcome(r *analysis.Result) string {
+	var b strings.Builder
+	fmt.Fprintln(&b, r.Flows, r.Variables, r.Determined, r.Missing, r.Unknown, r.Switches, r.Links, r.Elements,
+		r.Contradictions, r.Hosts[:5])
+	for _, flows := range [][]analysis.LossyFlow{r.Lossy, r.Open} {
+		for i := range flows {
+			fmt.Fprintln(&b, flows[i].Key, flows[i].Sent, flows[i].Lost, flows[i].Losses, r.Reason(&flows[i].Flow))
+		}
+	}
+	for _, flows := range [][]analysis.Flow{r.Odd, simulation.Complete(r)} {
+		slices.SortFunc(flows, func(f, g analysis.Flow) int { return int(f.Index) - int(g.Index) })
+		for i := range flows {
+			fmt.Fprintln(&b, flows[i].Key, flows[i].Sent, r.Reason(&flows[i]))
+		}
+	}
+	return b.String()
+}
+
+// TestEachEpochAnew: what an analyzer says of an epoch does not depend on the epochs before it.
+func TestEachEpochAnew(t *testing.T) {
+	empty := func(host int) []byte {
+		var b wire.Builder
+		b.Begin(&wire.Summary{Host: host, Epoch: 5}, 2, 0)
+		b.BeginIngress(0)
+		return b.Data
+	}
+	epochs := map[string]*simulation.Simulation{}
+	for _, name := range []string{"whole", "nothing sent", "nothing received"} {
+		epochs[name] = threeFlows(7)
+	}
+	epochs["nothing sent"].Epoch.Reports[0] = empty(0)
+	epochs["nothing received"].Epoch.Reports[4] = empty(4)
+	for first, before := range epochs {
+		for second, sim := range epochs {
+			before.Epoch.Number, sim.Epoch.Number = 5, 5
+			a, err := analysis.New(sim.Net)
+			if err != nil {
+				t.Fatal(err)
+			}
+			a.Analyze(&before.Epoch)
+			fresh, route := analyze(t, sim), &analysis.Path{}
+			if fresh.Path(0, 0, route) != route {
+				t.Error("a flow has a path other than its route")
+			}
+			want := outcome(fresh)
+			if got := outcome(a.Analyze(&sim.Epoch)); got != want {
+				t.Errorf("%s after %s:\n%s\nwant\n%s", second, first, got, want)
+			}
+		}
+	}
+}
+
+// TestRefusedReportsLeaveNothing: an epoch in which a report is refused has the same result as one
+// without this report, also if rows before the refused one are good.
+func TestRefusedReportsLeaveNothing(t *testing.T) {
+	first := threeFlows(7).Flows[0]
+	counters := [wire.Counters]uint64{wire.UnknownHost: 1}
+	var received, sent wire.Builder
+	received.Begin(&wire.Summary{Host: 5, Epoch: 5}, 2, 0)
+	received.BeginIngress(2)
+	received.BeginHost(0, 1)
+	received.Ingress(1, 1, &wire.Values{1, 100})
+	received.BeginHost(8, 1)
+	received.Ingress(1, 1, &wire.Values{1, 100})
+	sent.Begin(&wire.Summary{Host: 5, Epoch: 5, Counters: counters}, 2, 2)
+	sent.Egress(&wire.EgressRow{Index: 0, Key: first.Key, Slots: first.Slots}, &wire.Values{3, 300})
+	sent.Egress(&wire.EgressRow{Index: 1, Key: first.Key, Slots: [4]uint16{0, 4}}, &wire.Values{3, 300})
+	sent.BeginIngress(1)
+	sent.BeginHost(0, 1)
+	sent.Ingress(1, 1, &wire.Values{1, 100})
+	for name, report := range map[string][]byte{"received": received.Data, "sent": sent.Data} {
+		sim := threeFlows(7)
+		sim.Epoch.Number = 5
+		sim.Epoch.Reports[5] = nil
+		want := outcome(analyze(t, sim))
+		sim.Epoch.Reports[5] = report
+		r := analyze(t, sim)
+		if got := outcome(r); r.Delivered(5) || got != want {
+			t.Errorf("%s: delivered %v:\n%s\nwant\n%s", name, r.Delivered(5), got, want)
+		}
+	}
+}

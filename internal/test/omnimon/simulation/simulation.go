@@ -9,6 +9,7 @@
 package simulation
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"math"
@@ -94,6 +95,7 @@ func FatTree(k int) *Topology {
 // Settings of a simulation.
 type Settings struct {
 	Flows, Slots int
+	Values       int     // statistics that switches count; 0: all but maxima and minima
 	Local        float64 // share of flows that stay within one edge switch, at least
 	Mean         float64 // packets per flow
 	PerPort      bool
@@ -155,7 +157,7 @@ func New(tp *Topology, s Settings) *Simulation {
 		arrays = len(tp.Links)
 	}
 	sim.Net = analysis.Network{Hosts: tp.Hosts, Switches: tp.Switches, Arrays: arrays, Links: tp.Links, Flows: s.Flows,
-		Slots: s.Slots, SlotsPerFlow: 2, Values: int(wire.FirstExtreme), Extremes: s.Extremes,
+		Slots: s.Slots, SlotsPerFlow: 2, Values: cmp.Or(s.Values, int(wire.FirstExtreme)), Extremes: s.Extremes,
 		Bits: 32, Route: sim.route}
 	for h := range tp.Hosts {
 		edge := int32(h / tp.HostsPerEdge)
@@ -366,8 +368,12 @@ func (sim *Simulation) Count() {
 			arrived[h.Link] += v[wire.Packets]
 			if h.Array != analysis.None {
 				at := int(f.Slots[counted%sim.Net.SlotsPerFlow]) * sim.words()
-				for j := range sim.words() { // Values are all statistics before the first maximum
-					sim.Epoch.Recorded[h.Array][at+j] += v[j]
+				for j := range sim.words() {
+					statistic := j
+					if j >= sim.Net.Values {
+						statistic = int(wire.FirstExtreme) + j - sim.Net.Values
+					}
+					sim.Epoch.Recorded[h.Array][at+j] += v[statistic]
 				}
 				counted++
 			}
