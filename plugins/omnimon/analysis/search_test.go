@@ -403,3 +403,26 @@ func TestSearchBadRows(t *testing.T) {
 		}
 	}
 }
+
+// TestSearchNamesSwitch: the switch whose slots contradict the hosts is named, although the paths
+// are sought again without slots.
+func TestSearchNamesSwitch(t *testing.T) {
+	sim := simulation.Run(simulation.FatTree(4), simulation.Settings{Flows: 200, Slots: 1024, Mean: 10, Seed: 9})
+	unrouted(sim)
+	sim.Epoch.Recorded[3][wire.Packets] += 5
+	r := analyze(t, sim)
+	for number, reason := range r.Elements {
+		want := ""
+		if number == 3 {
+			want = "1 slots counted packets that no host sent"
+		}
+		if reason != want {
+			t.Errorf("element %d: %q, want %q", number, reason, want)
+		}
+	}
+	for _, f := range slices.Concat(simulation.Complete(r), r.Unplaced) {
+		if want := sim.Route(&f.Key); len(f.Path.Hops) > 0 && !reflect.DeepEqual(f.Path, want.Path) {
+			t.Errorf("flow %v by %+v, want %+v", f.Key, f.Path, want.Path)
+		}
+	}
+}
