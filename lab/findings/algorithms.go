@@ -122,8 +122,11 @@ var algorithms = []*algorithm{
 		measures:     map[string]string{"ddos-f1": "attack", "heavy-change-f1": "heavy change"},
 		incomplete: func(r *score.Result, kind, of string) bool {
 			row := r.Published.Row("node-summary", score.View{Device: score.Network, Dimension: of}, "")
-			changes := kind == "attack" && strings.HasPrefix(row.Text("problem"), "changes ")
-			return row == nil || row.Text("status") != "COMPLETE" || row.Text("problem") != "" && !changes
+			if row == nil || row.Text("status") != "COMPLETE" {
+				return true
+			}
+			problem := row.Text("problem")
+			return problem != "" && !(kind == "attack" && strings.HasPrefix(problem, "changes "))
 		},
 	},
 }

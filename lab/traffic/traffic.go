@@ -44,8 +44,8 @@ func Merge(sources ...Source) Source {
 
 // Together returns a source of the packets of several traces in time order. It cuts pauses of more
 // than pcapfile.MaxPause in which no trace has a packet, except a pause that the first packet of a
-// trace ends. It adds the packets of trace i before end to counts[i], unless that is nil; if end is
-// 0, it adds all packets.
+// trace ends. If counts[i] is not nil, it adds the number of packets of trace i to it: of those
+// before end, or of all if end is 0.
 func Together(end time.Duration, counts []*atomic.Int64, traces ...Source) Source {
 	return &merged{sources: traces, together: true, end: end, counts: counts, earlier: make([]time.Duration, len(traces)),
 		begun: make([]bool, len(traces))}

@@ -161,8 +161,8 @@ func (m *member) request(t *testing.T, from string, transfer, fence uint64, ep *
 	return reply
 }
 
-// TestParts: the measurements of collector a arrive once at collector b: the registers that a
-// plugin at b reads, and the reports.
+// TestParts: collector b receives each measurement of collector a once: the reports of hosts, and
+// those registers that a plugin of b reads.
 func TestParts(t *testing.T) {
 	server := bustest.Server(t)
 	a, b := start(t, server, "a"), start(t, server, "b")

@@ -23,7 +23,8 @@ type Claim struct {
 	// Holds is an expression. It is true if the paper's statement holds for the measured rows. It is
 	// "" for a statement that cannot be decided here: Why then has the reason.
 	Holds string
-	// Why the statement does not hold on the standard trace, or is not decided; "" where it holds.
+	// Why is the reason why the statement does not hold on the standard trace, or why it is not
+	// decided; "" if it holds.
 	Why string
 	// Better is an expression. It is true if the result here is strictly better than the paper's
 	// statement. Rules with limits need none, unless Vague.

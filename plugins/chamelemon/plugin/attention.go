@@ -51,8 +51,9 @@ const (
 	tooHigh = 0.78
 )
 
-// step returns the load that a threshold goes down to if sizes are vague: the geometric mean of the
-// present load and the target load. The part would overflow if the sizes led too far.
+// step returns the load at which a part of the sketch may be when its threshold goes down by vague
+// sizes: the geometric mean of the present load and the target load. With the target load at once,
+// sizes that are far off would make the part overflow.
 func step(load float64) float64 { return math.Sqrt(max(load, 0.01) * targetLoad) }
 
 // arrays is the number of arrays of an encoder.
@@ -137,8 +138,6 @@ type edgeState struct {
 func (e *edgeState) recorded() bool {
 	return e.counted || e.hitters[0].decoded && e.hitters[1].decoded
 }
-
-func (e *edgeState) isVague() bool { return e.vague }
 
 // victimSize is the size of a flow that lost packets, for the victims' distribution.
 type victimSize struct {
@@ -530,6 +529,16 @@ func (s *shifter) loads(flows [families]count, least, most float64, part func(Pa
 	return low, high
 }
 
+// vague reports whether the sizes of an edge switch are vague.
+func (s *shifter) vague() bool {
+	for _, e := range s.m.edges {
+		if e.vague {
+			return true
+		}
+	}
+	return false
+}
+
 // lowThreshold returns the smallest Tl, from least on, at which victim flows of at least Tl packets
 // fill the HL part at most to the target load. The victims' sizes are scaled by the measured number
 // of heavy ones; without victims the sizes of all flows are used.
@@ -539,7 +548,7 @@ func (s *shifter) lowThreshold(least uint32) uint32 {
 		n := s.m.hl[f].flows
 		room := buckets(s.now.Parts[f].HL)
 		limit := targetLoad * room
-		if n < limit && slices.ContainsFunc(slices.Collect(maps.Values(s.m.edges)), (*edgeState).isVague) {
+		if n < limit && s.vague() {
 			limit = step(n/room) * room
 		}
 		var sizes, weights []float64

@@ -419,8 +419,8 @@ func TestLostOnDetour(t *testing.T) {
 	}
 }
 
-// TestStray: a sketchlet of a switch that is not on the path shows an abnormal path, also of a flow
-// with too few packets for other faults, whose other packets took the path.
+// TestStray: a sketchlet from a switch that is not on the path of a flow shows an abnormal path,
+// although all other packets of the flow took the path and are too few to show other faults.
 func TestStray(t *testing.T) {
 	for _, devices := range [][]uint16{nil, {4}} {
 		h, k, s := start(t, ""), simKey(t, 2, "spine1"), newSim(t)

@@ -478,8 +478,8 @@ func TestEachEpochAnew(t *testing.T) {
 	}
 }
 
-// TestRefusedReportsLeaveNothing: an epoch in which a report is refused has the same result as one
-// without this report, also if rows before the refused one are good.
+// TestRefusedReportsLeaveNothing: an epoch in which a report is refused has the same result as an
+// epoch without the report, although the report's first rows are good.
 func TestRefusedReportsLeaveNothing(t *testing.T) {
 	first := threeFlows(7).Flows[0]
 	counters := [wire.Counters]uint64{wire.UnknownHost: 1}

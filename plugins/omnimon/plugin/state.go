@@ -81,7 +81,7 @@ type snapshot struct {
 	saved
 	Plans  uint64 // the newest plan's ID
 	Alerts alert.List
-	// Uses and QueueUses are the uses of units; the switches have their entries.
+	// Uses and QueueUses state which query each unit of the switches serves, as their entries do.
 	Uses, QueueUses []use
 	history
 }
