@@ -217,7 +217,7 @@ func (r *Result) read(e *Epoch) (again bool) {
 // count notes the consequences of a report's counters for its flows.
 func (r *Result) count(host int, e *Epoch) {
 	rep, err := wire.Open(r.reports[host])
-	if r.reports[host] == nil || err != nil {
+	if err != nil { // no report
 		return
 	}
 	c := &rep.Counters

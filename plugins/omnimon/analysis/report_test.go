@@ -5,8 +5,10 @@ package analysis_test
 import (
 	"encoding/binary"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/netsketch/netsketch/hostagent/omnimon/wire"
@@ -360,6 +362,8 @@ func TestCountedReasons(t *testing.T) {
 			"host 4 received 16 packets that it could not attribute to a flow"},
 		{[wire.Counters]uint64{wire.UnknownHost: 2, wire.BadIndex: 2}, 0, "2 packets",
 			"host 4 received 2 packets that it could not attribute to a flow"},
+		{[wire.Counters]uint64{wire.BadIndex: 2, wire.Forged: 2}, 0, "2 packets",
+			"host 4 received 4 packets that it could not attribute to a flow"},
 		{[wire.Counters]uint64{wire.Untracked: 5}, 0, "5 packets", ""},
 		{[wire.Counters]uint64{wire.Late: 3}, 0, "", ""},
 	} {
@@ -506,5 +510,43 @@ func TestRefusedReportsLeaveNothing(t *testing.T) {
 		if got := outcome(r); r.Delivered(5) || got != want {
 			t.Errorf("%s: delivered %v:\n%s\nwant\n%s", name, r.Delivered(5), got, want)
 		}
+	}
+}
+
+// TestHostNames: a reason names a host by its name, or by its number if it has none.
+func TestHostNames(t *testing.T) {
+	for host, want := range map[int]string{4: "host leaf", 5: "host 5"} {
+		sim := simulation.New(simulation.Testbed(), simulation.Settings{Flows: 1, Slots: 4, Counters: true})
+		sim.Net.HostNames = []string{4: "leaf"}
+		sim.Add(0, host, flow.Key{Proto: 6}).Sent = wire.Values{1, 100}
+		sim.Count()
+		sim.Epoch.Reports[host] = nil
+		r := analyze(t, sim)
+		if want += ", its destination, is missing"; len(r.Open) != 1 || r.Reason(&r.Open[0].Flow) != want {
+			t.Errorf("%d open flows; want one with the reason %q", len(r.Open), want)
+		}
+	}
+}
+
+// TestWorkerNumbers: Each calls its function at the same time with different numbers only.
+func TestWorkerNumbers(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2))
+	sim := simulation.New(simulation.Testbed(), simulation.Settings{Flows: 2, Slots: 4, Counters: true})
+	for from := range 2 {
+		f := sim.Add(from, 4, flow.Key{Proto: 6})
+		f.Sent, f.Received = wire.Values{1, 100}, wire.Values{1, 100}
+	}
+	sim.Count()
+	r := analyze(t, sim)
+	var numbers [2]int // by source
+	var both sync.WaitGroup
+	both.Add(2)
+	r.Each(func(worker int, f *analysis.Flow) {
+		numbers[f.Source] = worker
+		both.Done()
+		both.Wait()
+	})
+	if slices.Sort(numbers[:]); numbers != [2]int{0, 1} || r.Workers() != 2 {
+		t.Errorf("workers %v of %d", numbers, r.Workers())
 	}
 }

@@ -184,10 +184,7 @@ func (r *Result) Path(host, row int, route *Path) *Path {
 	if r.paths == nil {
 		return route
 	}
-	if row < len(r.paths[host]) {
-		return r.paths[host][row]
-	}
-	return nil
+	return r.paths[host][row]
 }
 
 // Workers is the count of workers that call the function of Each.
@@ -197,7 +194,7 @@ func (r *Result) Workers() int { return len(r.analyzer.workers) }
 // concurrently with the numbers of different workers. The flow is valid until f returns. It must be
 // called before the next Analyze.
 func (r *Result) Each(f func(worker int, flow *Flow)) {
-	apart := make(map[[2]uint32]bool, len(r.Lossy)+len(r.Open)+len(r.Unplaced)+len(r.Odd))
+	apart := map[[2]uint32]bool{}
 	leave := func(f *Flow) { apart[[2]uint32{uint32(f.Source), f.Index}] = true }
 	for _, flows := range [][]LossyFlow{r.Lossy, r.Open} {
 		for i := range flows {
@@ -210,10 +207,7 @@ func (r *Result) Each(f func(worker int, flow *Flow)) {
 		}
 	}
 	r.analyzer.parallel(len(r.reports), func(w *worker, host int) {
-		rep, err := wire.Open(r.reports[host])
-		if r.reports[host] == nil || err != nil {
-			return
-		}
+		rep, _ := wire.Open(r.reports[host]) // a missing report has no rows
 		var row wire.EgressRow
 		var out Flow
 		for n := 0; rep.NextEgress(&row); n++ {
@@ -223,9 +217,7 @@ func (r *Result) Each(f func(worker int, flow *Flow)) {
 			out = Flow{Key: row.Key, Source: host, Index: row.Index, Age: row.Age, Slots: row.Slots,
 				Untagged: row.Untagged}
 			out.Destination, out.Path = r.route(host, n, &row.Key)
-			if out.Path == nil || out.Sent.Decode(row.Values) != nil {
-				continue
-			}
+			_ = out.Sent.Decode(row.Values) // join has decoded them before
 			f(w.number, &out)
 		}
 	})

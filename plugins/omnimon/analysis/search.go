@@ -112,13 +112,7 @@ func (a *Analyzer) search(reports [][]byte, recorded [][]int64) (paths [][]*Path
 
 // seek returns the flows of a host in the order of its report.
 func (a *Analyzer) seek(reports [][]byte, host int) (out []sought) {
-	if reports[host] == nil {
-		return nil
-	}
-	rep, err := wire.Open(reports[host])
-	if err != nil {
-		return nil
-	}
+	rep, _ := wire.Open(reports[host]) // a missing report has no rows
 	var row wire.EgressRow
 	for rep.NextEgress(&row) {
 		f := sought{key: row.Key, slots: row.Slots}
@@ -128,9 +122,8 @@ func (a *Analyzer) seek(reports [][]byte, host int) (out []sought) {
 		}
 		if f.destination >= 0 {
 			f.limit = a.distances[f.destination*a.net.Switches+int(a.net.Links[f.first].To)] + maxDetour
-			values, own := a.arrived(reports, host, &row, f.destination)
-			if values != nil && (!own || f.low.Decode(values) != nil) {
-				f.low = wire.Values{}
+			if values, own := a.arrived(reports, host, &row, f.destination); values != nil && own {
+				_ = f.low.Decode(values) // join refuses the report if they do not decode
 			}
 		}
 		out = append(out, f)
@@ -204,7 +197,8 @@ func (s *seeker) shows(f *sought, counted int, array int32) bool {
 	if s.net.Search.SinglePath {
 		return s.covers(f, counted, array)
 	}
-	return array == None || s.left[array] == nil || s.left[array][s.cell(f, counted)+int(wire.Packets)] > 0
+	return array == None || s.left[array] == nil || !slices.Contains(s.usable, wire.Packets) ||
+		s.left[array][s.cell(f, counted)+int(wire.Packets)] > 0
 }
 
 // covers reports whether a slot counted as much as arrived of the flow.
@@ -254,7 +248,7 @@ func distancesOf(net *Network) []int32 {
 	}
 	for i, l := range net.Links {
 		host := int(net.Search.Hosts[i])
-		if host < 0 || host >= net.Hosts || l.From == Host {
+		if host < 0 || l.From == Host {
 			continue
 		}
 		d := out[host*net.Switches : (host+1)*net.Switches]

@@ -360,26 +360,84 @@ func TestSearchDetour(t *testing.T) {
 	}
 }
 
+// TestSearchLongDetour: a flow, or half of it, passes four switches more than necessary, which the
+// search does not try. It has no path, and no switch is blamed.
+func TestSearchLongDetour(t *testing.T) {
+	for _, parts := range []int64{1, 2} {
+		sim := simulation.New(simulation.FatTree(4), simulation.Settings{Flows: 1, Slots: 8, PerPort: true})
+		f := sim.Add(0, 15, flow.Key{Proto: 6})
+		f.Sent = wire.Values{8, 800}
+		f.Received = f.Sent
+		sim.Count()
+		unrouted(sim)
+		sim.Net.Search.SinglePath = false
+		for i, l := range sim.Links {
+			if l.To != analysis.Host {
+				sim.Net.Search.Arrays[i] = int32(i)
+			}
+		}
+		hops := f.Path.Hops
+		links := []int32{hops[0].Link}
+		up, down := hops[1].Switch, hops[3].Switch
+		way := []int32{hops[0].Switch, up, hops[0].Switch ^ 1, up ^ 1, 16 + (up^1)%2*2, down ^ 1, hops[4].Switch ^ 1, down,
+			hops[4].Switch} // by both edge and both aggregation switches of each pod
+		for n := range way[1:] {
+			l := analysis.Link{From: way[n], To: way[n+1]}
+			links = append(links, int32(slices.Index(sim.Links, l)))
+		}
+		move := func(n int, link int32, share int64) {
+			cell := sim.Epoch.Recorded[link][int(f.Slots[n%2])*sim.Net.Values:]
+			cell[wire.Packets] += f.Sent[wire.Packets] * share / parts
+			cell[wire.Bytes] += f.Sent[wire.Bytes] * share / parts
+		}
+		for n, h := range hops {
+			move(n, h.Link, -1)
+		}
+		for n, link := range links {
+			move(n, link, 1)
+		}
+		r := analyze(t, sim)
+		if len(r.Unplaced) != 1 || len(r.Unplaced[0].Path.Hops) > 0 || len(simulation.Reasons(r)) > 0 {
+			t.Errorf("%d parts: %d flows without a path, reasons %v", parts, len(r.Unplaced), simulation.Reasons(r))
+		}
+	}
+}
+
 // TestSearchWrapped: counters that may have wrapped exclude no path.
 func TestSearchWrapped(t *testing.T) {
-	sim := simulation.Run(simulation.FatTree(4), simulation.Settings{Flows: 300, Slots: 64, Mean: 10, Seed: 4})
-	unrouted(sim)
-	sim.Net.Bits = 8
-	for _, array := range sim.Epoch.Recorded {
-		for i := range array {
-			array[i] &= 255
+	two := simulation.New(simulation.FatTree(4), simulation.Settings{Flows: 2, Slots: 64,
+		Mapping: func(int, *simulation.Flow) [4]uint16 { return [4]uint16{1, 2} }})
+	for _, packets := range []int64{256, 1} { // of two flows by different paths
+		port := uint16(0)
+		for len(two.Flows) > 0 && reflect.DeepEqual(two.Path(0, 15, flow.Key{SrcPort: port}), two.Flows[0].Path) {
+			port++
 		}
+		f := two.Add(0, 15, flow.Key{SrcPort: port})
+		f.Sent = wire.Values{packets, packets}
+		f.Received = f.Sent
 	}
-	r := analyze(t, sim)
-	for _, f := range slices.Concat(simulation.Complete(r), r.Unplaced, r.Odd) {
-		want := sim.Route(&f.Key)
-		only := len(want.Path.Hops) == 1 // both hosts are at one switch
-		if (only || len(f.Path.Hops) > 0) && !reflect.DeepEqual(f.Path, want.Path) {
-			t.Fatalf("flow %v by %+v, want %+v", f.Key, f.Path, want.Path)
+	two.Count()
+	for n, sim := range []*simulation.Simulation{two, two, simulation.Run(simulation.FatTree(4),
+		simulation.Settings{Flows: 300, Slots: 64, Mean: 10, Seed: 4})} {
+		unrouted(sim)
+		sim.Net.Search.SinglePath = n != 1
+		sim.Net.Bits = 8
+		for _, array := range sim.Epoch.Recorded {
+			for i := range array {
+				array[i] &= 255
+			}
 		}
-	}
-	if reasons := simulation.Reasons(r); len(reasons) > 0 {
-		t.Error(reasons)
+		r := analyze(t, sim)
+		for _, f := range slices.Concat(simulation.Complete(r), r.Unplaced, r.Odd) {
+			want := sim.Route(&f.Key)
+			only := len(want.Path.Hops) == 1 // both hosts are at one switch
+			if (only || len(f.Path.Hops) > 0) && !reflect.DeepEqual(f.Path, want.Path) {
+				t.Fatalf("%d: flow %v by %+v, want %+v", n, f.Key, f.Path, want.Path)
+			}
+		}
+		if reasons := simulation.Reasons(r); len(reasons) > 0 {
+			t.Error(n, reasons)
+		}
 	}
 }
 
