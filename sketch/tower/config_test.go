@@ -3,6 +3,7 @@
 package tower
 
 import (
+	"encoding"
 	"errors"
 	"math"
 	"strings"
@@ -44,6 +45,10 @@ func TestConfigMessages(t *testing.T) {
 		if (err == nil) != (c.problem == "") || err != nil && (!errors.Is(err, sketch.ErrConfig) ||
 			!strings.Contains(err.Error(), c.problem)) {
 			t.Errorf("%+v: %v, want %q", c.config, err, c.problem)
+		}
+		if _, err := NewLatency[family.Fast](c.config); c.config.Rows != nil && err != nil && (c.problem == "" ||
+			!strings.Contains(err.Error(), c.problem)) {
+			t.Errorf("buckets, %+v: %v, want %q", c.config, err, c.problem)
 		}
 		if err == nil && c.config.Memory > 0 && s.Memory() != c.config.Memory {
 			t.Errorf("%+v: %d bytes", c.config, s.Memory())
@@ -118,6 +123,34 @@ func TestHeaders(t *testing.T) {
 	}
 }
 
+// TestShapes: a serialized tower whose rows or seed are impossible is refused, in its words.
+func TestShapes(t *testing.T) {
+	for _, c := range []struct {
+		seed        uint64
+		bits, width uint32
+		problem     string
+		want        error
+	}{
+		{0, 8, 8, "", nil}, {3, 8, 8, "", nil}, {2, 8, 8, "seed: 2", sketch.ErrConfig},
+		{0, 1, 64, "row 0: 1-bit", sketch.ErrFormat}, {0, 0, 1, "row 0: 0-bit", sketch.ErrFormat},
+		{0, 33, 1, "row 0: 33-bit", sketch.ErrFormat}, {0, 8, 0, "row 0: 0 counters", sketch.ErrFormat},
+	} {
+		for _, kind := range []uint8{wire.Tower, wire.TowerBuckets} {
+			into, words := encoding.BinaryUnmarshaler(new(Sketch[family.P4])), 1
+			if kind == wire.TowerBuckets {
+				into, words = new(Latency[family.P4]), 4
+			}
+			w := wire.NewWriter(kind, family.ID[family.P4](), c.seed, 0)
+			w.U32(0, 1, c.bits, c.width)
+			w.U64(make([]uint64, words)...)
+			err := into.UnmarshalBinary(w.Bytes())
+			if !errors.Is(err, c.want) || err != nil && !strings.Contains(err.Error(), c.problem) {
+				t.Errorf("%+v: %v", c, err)
+			}
+		}
+	}
+}
+
 // TestTheorem: theorem 1 by hand. Of rows of 2, 8 and 16 bits those contribute that can hold the
 // flow and the error together.
 func TestTheorem(t *testing.T) {
@@ -132,6 +165,7 @@ func TestTheorem(t *testing.T) {
 		{3, 10, math.E / 50 * 10, factor(50, 100) * factor(50, 50)},
 		{254, 10, math.E / 50 * 10, factor(50, 100) * factor(50, 50)},
 		{255, 10, math.E / 50 * 10, factor(50, 50)},
+		{255, 0, 0, factor(50, 50)},
 		{65534, 10, math.E / 50 * 10, factor(50, 50)},
 		{65535, 10, math.Inf(1), 1},
 	} {
