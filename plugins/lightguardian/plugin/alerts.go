@@ -88,29 +88,30 @@ const leastDoubt = 1e-6
 // end of an interval count if flows of the switch show that packets are lost, or when the queue has
 // ended and they have not arrived. Early results end no alert.
 func (p *Plugin) alarm(r *run) {
-	all, seen, waiting := map[sub]*evidence{}, map[place]uint64{}, map[place]float64{}
+	all, seen, waiting := map[sub]*evidence{}, map[place]uint64{}, map[place]awaited{}
 	if p.doubtsOf != r.number {
 		p.waitingBefore = nil
 		if p.doubtsOf+1 == r.number {
 			p.waitingBefore = p.waiting
 		}
 	}
-	lost := map[flow.Key]bool{} // flows whose queue has ended
-	for at := range p.waitingBefore {
-		lost[at.key] = !r.early()
-	}
 	queues := p.settle(r)
+	later := map[flow.Key]*flowState{} // flows whose packets waited; nil: they sent nothing more, and nothing came
+	for at := range p.waitingBefore {
+		later[at.key] = nil
+	}
 	for _, f := range r.flows {
-		if lost[f.key] {
-			lost[f.key] = f.counted() && f.late == 0 && f.sent < f.got+uint64(max(r.config.Rules.DropPackets, 1))
+		if _, ok := later[f.key]; ok {
+			later[f.key] = f
 		}
 	}
-	for at, doubt := range p.waitingBefore {
-		if s := (sub{at.name, at.kind}); lost[at.key] && !queues[at.name].waits(&r.config.rules) {
+	for at, x := range p.waitingBefore {
+		s, f := sub{at.name, at.kind}, later[at.key]
+		if !r.early() && !queues[at.name].waits(&r.config.rules) && (f == nil || x.lost(r, f, at.name)) {
 			if all[s] == nil {
 				all[s] = newEvidence()
 			}
-			all[s].count(at.key, doubt)
+			all[s].count(at.key, x.doubt)
 			all[s].keys = append(all[s].keys, at.key)
 		}
 	}
@@ -125,7 +126,7 @@ func (p *Plugin) alarm(r *run) {
 			switch {
 			case x.unsure || x.early && r.early():
 			case x.queued && !queues[x.name].loses(&r.config.rules, f.size(), x.value):
-				waiting[at] = max(x.doubt, leastDoubt)
+				waiting[at] = f.await(r, x)
 			default:
 				all[s].count(f.key, x.doubt)
 			}
@@ -204,6 +205,36 @@ func (e *evidence) text(share float64) string {
 		names = append(names, "…")
 	}
 	return fmt.Sprintf("%d flows, with %.0f %% of its sketchlets: %s", len(e.keys), share, strings.Join(names, "; "))
+}
+
+// awaited is a fault of a flow whose packets may have waited in a queue when the interval ended.
+type awaited struct {
+	doubt float64
+	lacks uint64 // packets that the flow lacks at the place
+	least uint64 // lost packets that make the fault
+}
+
+// await returns a fault of a flow that the next interval decides.
+func (f *flowState) await(r *run, x fault) awaited {
+	out, of := awaited{doubt: max(x.doubt, leastDoubt), lacks: f.sent - min(f.sent, f.got)}, f.sent
+	for _, l := range f.lacks() {
+		if l.name == x.name {
+			out.lacks, of = l.packets, l.of
+		}
+	}
+	share := r.config.rules.Drops
+	if x.kind == analysis.Blackhole.String() {
+		share = 1 - r.config.rules.Blackhole
+	}
+	out.least = max(uint64(math.Ceil(share*float64(of))), uint64(max(r.config.rules.DropPackets, 1)))
+	return out
+}
+
+// lost reports whether the queue of a flow has ended in the next interval r, and too few packets
+// came that had waited.
+func (x awaited) lost(r *run, f *flowState, at string) bool {
+	return f.counted() && f.late == 0 && f.sent < f.got+uint64(max(r.config.Rules.DropPackets, 1)) &&
+		x.lacks-min(x.lacks, f.came(at)) >= x.least
 }
 
 // queue holds what the flows of an interval, and the next interval, show about the packets that

@@ -441,6 +441,7 @@ func (f *flowState) locate(i *interval, e *ends, r *routes.Routes) {
 type lack struct {
 	name    string
 	packets uint64
+	of      uint64                 // packets at the place before
 	excess  func(n uint32) float64 // probability that other flows add so many packets before
 }
 
@@ -455,7 +456,7 @@ func (f *flowState) lacks() (out []lack) {
 		}
 		if valid && here < before {
 			if known {
-				out = append(out, lack{name, before - here, excess})
+				out = append(out, lack{name, before - here, before, excess})
 			}
 			if before = here; j < len(f.hops) {
 				excess = f.hops[j].Excess
@@ -464,6 +465,24 @@ func (f *flowState) lacks() (out []lack) {
 		known = valid
 	}
 	return out
+}
+
+// came returns how many packets of earlier intervals came to a place at least: those that it has
+// and the place before lacks. Losses before the place do not hide them.
+func (f *flowState) came(name string) uint64 {
+	before := f.sent
+	for j := range f.hops {
+		if h := &f.hops[j]; h.Valid && !h.unjudged {
+			if h.name == name {
+				return uint64(h.seen) - min(uint64(h.seen), before)
+			}
+			before = uint64(h.seen)
+		}
+	}
+	if name != f.to {
+		return 0
+	}
+	return f.got - min(f.got, before)
 }
 
 // measured returns the hops that the rules compare, and their names: the sender, if it counted the

@@ -44,7 +44,7 @@ type Plugin struct {
 
 	// Doubts about faults whose packets may wait in a queue, in the same intervals as doubts and
 	// doubtsBefore.
-	waiting, waitingBefore map[place]float64
+	waiting, waitingBefore map[place]awaited
 
 	// Packets that flows lack at a place at the end of an interval, by its number, and that may wait
 	// in a queue.
