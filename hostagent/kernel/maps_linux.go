@@ -29,6 +29,7 @@ func Load(spec *ebpf.CollectionSpec, role string, variables map[string]any, opts
 	if err := SetVariables(spec, variables); err != nil {
 		return nil, err
 	}
+	Fold(spec)
 	Name(spec, role)
 	c, err := ebpf.NewCollectionWithOptions(spec, opts)
 	if err != nil {

@@ -103,11 +103,11 @@ func (p *Path) grant() {
 		if !ok {
 			continue
 		}
-		atomic.StoreUint32(&t.leases[n].MaxLength, uint32(l.MaxLength))
+		atomic.StoreUint32(&t.lease(uint32(n)).MaxLength, uint32(l.MaxLength))
 		until[n] = uint64(l.Until)
 	}
 	for n := range until {
-		atomic.StoreUint64(&t.leases[n].Until, until[n])
+		atomic.StoreUint64(&t.lease(uint32(n)).Until, until[n])
 	}
 }
 
@@ -120,7 +120,7 @@ func (p *Path) Wanted() (out []lease.Peer) {
 	}
 	now := uint32(monotonic() >> 30) // the unit of used
 	for n, peer := range p.tables.peers {
-		if used := atomic.LoadUint32(&p.tables.leases[n].Used); used != 0 && now-used <= 1 {
+		if used := atomic.LoadUint32(&p.tables.lease(uint32(n)).Used); used != 0 && now-used <= 1 {
 			out = append(out, peer)
 		}
 	}

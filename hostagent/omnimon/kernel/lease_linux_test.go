@@ -82,7 +82,7 @@ func (d *driver) leases(host int) (n int) {
 	defer d.path.mu.Unlock()
 	t, now := d.path.tables, d.path.Now()-coarse
 	for _, v6 := range []bool{false, true} {
-		if time.Duration(t.leases[t.numbers[address(byte(host), v6)]].Until) > now {
+		if time.Duration(t.lease(t.numbers[address(byte(host), v6)]).Until) > now {
 			n++
 		}
 	}

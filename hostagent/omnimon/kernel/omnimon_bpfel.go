@@ -67,6 +67,8 @@ type omnimonControlBlock struct {
 		Needs  uint64
 		Owners [2]uint64
 	}
+	Leases  [64]omnimonLease
+	Sources [64]uint64
 }
 
 type omnimonCopied struct {

@@ -148,7 +148,9 @@ func create(spec *ebpf.CollectionSpec) (c *ebpf.Collection, tailCalls bool, err 
 		if err := spec.Variables["tail_calls"].Set(tailCalls); err != nil {
 			return nil, false, fmt.Errorf("variable tail_calls: %w", err)
 		}
-		if c, err = ebpf.NewCollection(spec.Copy()); err == nil || errors.Is(err, unix.EPERM) {
+		folded := spec.Copy()
+		hostkernel.Fold(folded)
+		if c, err = ebpf.NewCollection(folded); err == nil || errors.Is(err, unix.EPERM) {
 			break
 		}
 	}
@@ -326,6 +328,9 @@ func (t *tables) setHost(ip netip.Addr, host, number uint32) error {
 		a.Kind = kindIPv6
 	}
 	h := step(a.Bytes[0], a.Bytes[1])
+	if near := &t.control.Sources[h%uint64(len(t.control.Sources))]; ip.Is4() {
+		atomic.CompareAndSwapUint64(near, 0, a.Bytes[0]<<32|uint64(host+1))
+	}
 	for i := range uint64(maxPlaces) {
 		at := &t.hosts[(h+i)%uint64(len(t.hosts))]
 		kind := atomic.LoadUint32(&at.Kind)
@@ -339,6 +344,14 @@ func (t *tables) setHost(ip netip.Addr, host, number uint32) error {
 		}
 	}
 	return fmt.Errorf("address %s: the map hosts has no place for it", ip)
+}
+
+// lease returns the lease with a number.
+func (t *tables) lease(number uint32) *omnimonLease {
+	if near := t.control.Leases[:]; number < uint32(len(near)) {
+		return &near[number]
+	}
+	return &t.leases[number]
 }
 
 // readHosts reads the numbers of addresses from the map hosts.

@@ -35,6 +35,7 @@ enum {
 	CHOICES = 8,   // buckets that may hold a flow
 	FIRST = 4096,  // buckets that can be a flow's first choice
 	ADDRESSES = 64, // places of map hosts that may hold an address
+	NEAR = 64,      // leases, and cells of addresses, in map control
 	LOCKS = 4096,
 	MAX_GENERATIONS = 32,
 	MAX_EXTREMES = 4,
@@ -230,6 +231,12 @@ struct control_block {
 	u64 shared; // highest bit: the half of map shared; other bits: mappings taken
 	u64 unused2[6];
 	struct query_set query_sets[2];
+	// What nearly each packet needs is in the same page of memory as the rest of this block: the
+	// leases of the first addresses, and the hosts of IPv4 addresses, each in the cell that its hash
+	// selects. A cell has the address in its upper half and the host plus one in its lower half, or
+	// is 0.
+	struct lease leases[NEAR];
+	u64 sources[NEAR];
 };
 
 #define ARRAY(name, flags, entries, type_)            \
@@ -261,7 +268,7 @@ SHARED_ARRAY(claims, u64);
 SHARED_ARRAY(owners, u64);
 // hosts holds the addresses of hosts. The hash of an address selects the first of its places.
 SHARED_ARRAY(hosts, struct address);
-// leases holds the leases, by the number of the address.
+// leases holds the leases from number NEAR on, by the number of the address.
 SHARED_ARRAY(leases, struct lease);
 // A new flow takes a mapping from control.fresh_mapping on, then from free_mappings, then from
 // shared, in which the mapping that was assigned first comes first.
@@ -332,6 +339,7 @@ inline struct counts *counts_of(u64 epoch) {
 
 inline void count(u64 epoch, u32 why, u64 n) {
 	struct counts *c = counts_of(epoch);
+	asm volatile("" : "+r"(why)); // the compiler keeps the check, which the verifier needs
 	if (c && why < ALL_COUNTERS)
 		c->n[why] += n;
 }
@@ -433,6 +441,36 @@ inline const struct address *find_host(const u64 *bytes, u8 v6) {
 	u32 kind = IPV4 + v6;
 	const struct address *a = address_at(step(bytes[0], bytes[1]) & host_mask, bytes, kind);
 	return likely(a) ? a : address_at(place_of(bytes[0], bytes[1], kind), bytes, kind);
+}
+
+// host_of returns the host of the source address of a packet plus one, or 0.
+part u32 host_of(const struct control_block *c, const struct key *k) {
+	if (!c || !k)
+		return 0; // unreachable
+	u64 cell = k->v6 ? 0 : *(volatile const u64 *)&c->sources[step(k->src[0], k->src[1]) & (NEAR - 1)];
+	if (likely(cell && cell >> 32 == k->src[0]))
+		return cell;
+	const struct address *a = find_host(k->src, k->v6);
+	return a ? a->host + 1 : 0;
+}
+
+// read_lease returns a copy of a lease, because the verifier would check all that follows for each
+// of the two places of a pointer.
+inline struct lease read_lease(const struct control_block *c, u32 number) {
+	if (likely(number < NEAR))
+		return c->leases[number & (NEAR - 1)];
+	const struct lease *l = bpf_map_lookup_elem(&leases, &number);
+	return l ? *l : (struct lease){};
+}
+
+// use_lease sets the time of the last packet to the address of a lease.
+part u32 use_lease(struct control_block *c, u32 number, u32 time) {
+	if (!c)
+		return 0; // unreachable
+	struct lease *l = number < NEAR ? &c->leases[number & (NEAR - 1)] : bpf_map_lookup_elem(&leases, &number);
+	if (l)
+		*(volatile u32 *)&l->used = time;
+	return 0;
 }
 
 inline struct lock *lock_of(u32 n) {
@@ -1030,7 +1068,7 @@ part u32 reduce_mss(struct __sk_buff *skb, u32 at, u32 length, u32 most) {
 
 // largest_packet returns the length of the longest IP packet to an address with a lease.
 inline u32 largest_packet(const struct control_block *c, const struct lease *l, u64 clock) {
-	return l && l->until > clock && l->max_length < c->mtu ? l->max_length : c->mtu;
+	return l->until > clock && l->max_length < c->mtu ? l->max_length : c->mtu;
 }
 
 // follow_mss lowers the MSS in a SYN between this host and a host with a lease.
@@ -1116,13 +1154,12 @@ int egress(struct __sk_buff *skb) {
 	struct flow_entry *e = entry_of(cell);
 	if (!e)
 		return PASS; // unreachable
-	u32 lease_at = e->lease;
-	struct lease *l = bpf_map_lookup_elem(&leases, &lease_at);
+	struct lease l = read_lease(c, e->lease);
 	struct flow_slot *s = slot_of(cell, now);
-	if (!l || !s)
+	if (!s)
 		return PASS; // unreachable
 	u64 slots = e->slots;
-	u32 epoch = now - c->base + 1, most = largest_packet(c, l, clock), match = c->match;
+	u32 epoch = now - c->base + 1, most = largest_packet(c, &l, clock), match = c->match;
 	if (unlikely(p.flags & (FIN | SYN | RST))) {
 		follow_flags(e, index, p.flags);
 		if (p.flags & SYN && !keep_mss)
@@ -1135,7 +1172,7 @@ int egress(struct __sk_buff *skb) {
 	// Differences and the string belong to one packet, so they need packets that are not segmented
 	// later.
 	u32 why = COUNTED;
-	if (unlikely(l->until <= clock))
+	if (unlikely(l.until <= clock))
 		why = NO_LEASE;
 	else if ((w.packets > 1 && (extremes || match)) || !fits(skb, &p, &w, most))
 		why = NO_ROOM;
@@ -1171,8 +1208,8 @@ int egress(struct __sk_buff *skb) {
 		__sync_fetch_and_add(&s->rest, (u64)w.bytes << UNTAGGED_BYTES | w.packets);
 		count(now, why, w.packets);
 	}
-	if (unlikely(l->used != (u32)(clock >> 30))) // here the verifier has little left to check twice
-		*(volatile u32 *)&l->used = clock >> 30;
+	if (unlikely(l.used != (u32)(clock >> 30)))
+		use_lease(c, e->lease, clock >> 30);
 	if (asked)
 		ask(skb);
 	return PASS;
@@ -1249,8 +1286,8 @@ inline u32 page_of(struct control_block *c, u64 epoch, u32 cell) {
 }
 
 // locate finds the slot of an incoming packet and returns COUNTED, or the counter that says why
-// there is none, and the epoch of the packet. source is the host of its source address.
-inline u32 locate(struct control_block *c, const struct wire *w, const struct body *b, const struct address *source,
+// there is none, and the epoch of the packet. source is the host of its source address plus one.
+inline u32 locate(struct control_block *c, const struct wire *w, const struct body *b, u32 source,
 		  u64 clock, u64 now, u64 *epoch, u32 *at, struct flow_slot **slot) {
 	s32 distance = (s16)((u16)(b->head >> 48) - (u16)now);
 	u64 e = now + distance;
@@ -1275,7 +1312,7 @@ inline u32 locate(struct control_block *c, const struct wire *w, const struct bo
 	u32 index = b->head >> 24 & 0xffffff;
 	if (unlikely(index >= flow_limit))
 		return BAD_INDEX;
-	u32 page = page_of(c, e, source->host * pages_per_host + index / PAGE);
+	u32 page = page_of(c, e, (source - 1) * pages_per_host + index / PAGE);
 	if (unlikely(!page))
 		return INGRESS_FULL;
 	*at = ((u32)(e & (generations - 1)) * page_limit + page - 1) * PAGE + index % PAGE;
@@ -1532,12 +1569,13 @@ int ingress(struct __sk_buff *skb) {
 	}
 	const struct address *source = 0, *own = 0;
 	bool syn = !keep_mss && p.flags & SYN, probe = to_probes(&p);
-	if (carried || syn || probe)
+	if (unlikely(syn || probe)) {
 		source = find_host(p.key.src, p.key.v6);
-	if (unlikely(syn || probe) && source && source->host != own_host)
-		own = find_host(p.key.dst, p.key.v6);
-	if (own && own->host != own_host)
-		own = 0;
+		if (source && source->host != own_host)
+			own = find_host(p.key.dst, p.key.v6);
+		if (own && own->host != own_host)
+			own = 0;
+	}
 	if (unlikely(probe && own)) {
 		struct message m = {};
 		if (read_message(skb, p.ip + p.payload, &m)) {
@@ -1546,8 +1584,8 @@ int ingress(struct __sk_buff *skb) {
 		}
 	}
 	if (unlikely(syn && own)) {
-		u32 number = source->number;
-		follow_mss(skb, &p, largest_packet(c, bpf_map_lookup_elem(&leases, &number), clock));
+		struct lease l = read_lease(c, source->number);
+		follow_mss(skb, &p, largest_packet(c, &l, clock));
 	}
 	struct wire w;
 	on_wire(skb, &p, gso_segs, gso_size, &w);
@@ -1560,7 +1598,7 @@ int ingress(struct __sk_buff *skb) {
 	u64 epoch;
 	u32 at = 0;
 	struct flow_slot *s = 0;
-	u32 why = locate(c, &w, &b, source, clock, now, &epoch, &at, &s);
+	u32 why = locate(c, &w, &b, host_of(c, &p.key), clock, now, &epoch, &at, &s);
 	if (later && !strip_option(skb, false))
 		return SHOT; // unreachable
 	if (likely(s))

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build 386 || amd64 || arm || arm64 || loong64 || mips64le || mipsle || ppc64le || riscv64
+
+package kernel
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+)
+
+// TestFold: a read of a constant becomes its value, with the size and the sign of the read; other
+// reads stay.
+func TestFold(t *testing.T) {
+	image := []byte{1, 2, 3, 0x84, 5, 6, 7, 0x88, 9, 10}
+	address := func(of string, to asm.Register, at int64) asm.Instruction {
+		return asm.LoadMapValue(to, 0, uint32(at)).WithReference(of).WithSymbol("f")
+	}
+	const rodata, data = ".rodata", ".data"
+	for name, c := range map[string]struct {
+		address, read asm.Instruction
+		jump          int16 // of an instruction behind both, from the instruction that follows it
+		want          []asm.Instruction
+	}{
+		"four bytes": {address(rodata, asm.R1, 0), asm.LoadMem(asm.R1, asm.R1, 0, asm.Word), 0,
+			[]asm.Instruction{asm.LoadImm(asm.R1, 0x84030201, asm.DWord), asm.Mov.Reg(asm.R1, asm.R1)}},
+		"two bytes at an offset": {address(rodata, asm.R1, 2), asm.LoadMem(asm.R1, asm.R1, 1, asm.Half), 0,
+			[]asm.Instruction{asm.LoadImm(asm.R1, 0x0584, asm.DWord), asm.Mov.Reg(asm.R1, asm.R1)}},
+		"eight bytes": {address(rodata, asm.R1, 0), asm.LoadMem(asm.R1, asm.R1, 0, asm.DWord), 0,
+			[]asm.Instruction{asm.LoadImm(asm.R1, -0x77f8f9fa7bfcfdff, asm.DWord), asm.Mov.Reg(asm.R1, asm.R1)}},
+		"another register": {address(rodata, asm.R1, 0), asm.LoadMem(asm.R2, asm.R1, 0, asm.Word), 0,
+			[]asm.Instruction{address(rodata, asm.R1, 0), asm.Mov.Imm32(asm.R2, -0x7bfcfdff)}},
+		"eight bytes in another register": {address: address(rodata, asm.R1, 0),
+			read: asm.LoadMem(asm.R2, asm.R1, 0, asm.DWord)},
+		"beyond the constants": {address: address(rodata, asm.R1, 8), read: asm.LoadMem(asm.R1, asm.R1, 0, asm.Word)},
+		"through another register": {address: address(rodata, asm.R1, 0),
+			read: asm.LoadMem(asm.R1, asm.R2, 0, asm.Word)},
+		"of a variable":      {address: address(data, asm.R1, 0), read: asm.LoadMem(asm.R1, asm.R1, 0, asm.Word)},
+		"no read":            {address: address(rodata, asm.R1, 0), read: asm.Add.Reg(asm.R1, asm.R2)},
+		"a write":            {address: address(rodata, asm.R1, 0), read: asm.StoreMem(asm.R1, 0, asm.R1, asm.Word)},
+		"a jump to the read": {address: address(rodata, asm.R1, 0), read: asm.LoadMem(asm.R1, asm.R1, 0, asm.Word), jump: -2},
+		"a jump to the address": {address(rodata, asm.R1, 0), asm.LoadMem(asm.R1, asm.R1, 0, asm.Byte), -4,
+			[]asm.Instruction{asm.LoadImm(asm.R1, 1, asm.DWord), asm.Mov.Reg(asm.R1, asm.R1)}},
+	} {
+		jump := asm.JEq.Imm(asm.R1, 0, "")
+		jump.Offset = c.jump
+		code := asm.Instructions{c.address, c.read, jump}
+		fold(code, image)
+		if c.want == nil {
+			c.want = []asm.Instruction{c.address, c.read}
+		}
+		for i, want := range c.want {
+			if got, want := fmt.Sprint(code[i]), fmt.Sprint(want); got != want {
+				t.Errorf("%s: instruction %d is %q, want %q", name, i, got, want)
+			}
+		}
+		if got := code[0].Symbol(); got != "f" {
+			t.Errorf("%s: symbol %q, want f", name, got)
+		}
+	}
+}
+
+// TestFoldVariables: values are those of the variables, also behind a gap.
+func TestFoldVariables(t *testing.T) {
+	read := func() asm.Instructions {
+		return asm.Instructions{asm.LoadMapValue(asm.R1, 0, 6).WithReference(".rodata"),
+			asm.LoadMem(asm.R1, asm.R1, 0, asm.Byte)}
+	}
+	spec := &ebpf.CollectionSpec{
+		Programs: map[string]*ebpf.ProgramSpec{"p": {Instructions: read()}, "q": {Instructions: read()}},
+		Variables: map[string]*ebpf.VariableSpec{
+			"a": {SectionName: ".rodata", Offset: 0, Value: []byte{1, 2}},
+			"b": {SectionName: ".rodata", Offset: 4, Value: []byte{3, 4, 5}},
+			"c": {SectionName: ".data", Offset: 6, Value: []byte{6}},
+		},
+	}
+	Fold(spec)
+	for name, p := range spec.Programs {
+		if got := p.Instructions[0]; !got.IsConstantLoad(asm.DWord) || got.Constant != 5 {
+			t.Errorf("program %s: %v, want a load of 5", name, got)
+		}
+	}
+}
