@@ -20,4 +20,9 @@ func TestFewFlows(t *testing.T) {
 			t.Errorf("%+v: counts flows %v, represents %v", c, e.CountsFlows(), e.Represents())
 		}
 	}
+	for deviation, known := range map[float64]bool{25: true, 25.1: false} {
+		if c := (&Change{total: 100, deviation: deviation}); c.Known() != known {
+			t.Errorf("a change of 100 ± %v is known: %v", deviation, c.Known())
+		}
+	}
 }

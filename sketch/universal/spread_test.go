@@ -97,3 +97,83 @@ func TestSumOfFewFlows(t *testing.T) {
 		}
 	}
 }
+
+// TestSumDeviationByTerms: the deviation of a sum is that of its terms. The test computes the line
+// through the sizes from means and covariances.
+func TestSumDeviationByTerms(t *testing.T) {
+	for run := range uint64(300) {
+		r := rand.New(rand.NewPCG(run, 9))
+		e := &Estimate{exact: run%2 == 0, deviation: 5 * r.Float64(), captured: make([]captured, 24)}
+		size := func() float64 { return float64(1 + r.IntN(40)) }
+		if run%5 == 0 {
+			size = func() float64 { return 7 } // no line
+		}
+		for range 1 + r.IntN(8) {
+			drawn := 1.0
+			if run%7 > 0 {
+				drawn += 4 * r.Float64()
+			}
+			weight := 1 + 5*r.Float64()
+			e.sample = append(e.sample, Weighted{Flow: Flow{Packets: size()}, Weight: weight, drawn: drawn,
+				even: weight + r.Float64() - 0.5, noise: 3 * r.Float64()})
+			e.count, e.packets = e.count+weight+r.Float64(), e.packets+weight*10
+		}
+		for i := range e.captured {
+			e.captured[i].p = []float64{0, 1, r.Float64(), 0.95, 0.951}[r.IntN(5)]
+		}
+		for name, g := range map[string]G{"one": func(float64) float64 { return 1 }, "√x": math.Sqrt, "x·log2 x": XLogX} {
+			if got, want := e.SumDeviation(g), deviationByTerms(e, g); math.Abs(got/want-1) > 1e-9 {
+				t.Fatalf("run %d: sum of %s is off by %v, want %v", run, name, got, want)
+			}
+		}
+	}
+}
+
+func deviationByTerms(e *Estimate, g G) float64 {
+	var v, x, y float64 // variances, and means of sizes and values by the variances
+	for _, w := range e.sample {
+		v += w.drawn * (w.drawn - 1)
+	}
+	constant, slope := 0.0, 0.0
+	if v > 0 {
+		for _, w := range e.sample {
+			share := w.drawn * (w.drawn - 1) / v
+			x, y = x+share*w.Packets, y+share*g(w.Packets)
+		}
+		var xx, xy float64
+		for _, w := range e.sample {
+			share := w.drawn * (w.drawn - 1) / v
+			xx, xy = xx+share*(w.Packets-x)*(w.Packets-x), xy+share*(w.Packets-x)*(g(w.Packets)-y)
+		}
+		if e.exact && xx > 1e-6 {
+			slope = xy / xx
+		}
+		constant = y - slope*x
+	}
+	terms := []float64{constant * e.deviation} // deviations that are independent of each other
+	flows, packets, bias, model := 0.0, 0.0, 0.0, 0.0
+	for _, w := range e.sample {
+		flows, packets = flows+w.Weight, packets+w.Packets*w.Weight
+		n, by := math.Max(w.Weight, w.even), math.Max(math.Round(w.noise), 1)
+		line := func(x float64) float64 { return g(x) - constant - slope*x }
+		probability := math.Pow(w.noise/by, 2)
+		terms = append(terms, math.Sqrt(n*(n-1))*line(w.Packets),
+			n*math.Sqrt(probability)*(line(w.Packets+by)-line(w.Packets-by))/2)
+		bias += n * probability * ((g(w.Packets+by)+g(w.Packets-by))/2 - g(w.Packets))
+		model += 0.01 * (n - 1) * g(w.Packets)
+	}
+	unseen := 0.0
+	for class := 1; class < len(e.captured); class++ {
+		// Of so many flows, none is in the sample with a probability of 0.05.
+		if p := e.captured[class].p; p > 0 && p <= 0.95 {
+			x := sizeOf(uint8(class))
+			unseen = math.Max(unseen, math.Abs(g(x)-constant-slope*x)*math.Log(0.05)/math.Log(1-p)/2)
+		}
+	}
+	missed := constant*(flows-e.count) + slope*(packets-e.packets)
+	sum := 0.0
+	for _, x := range append(terms, bias, model, unseen, missed) {
+		sum += x * x
+	}
+	return math.Sqrt(sum)
+}
