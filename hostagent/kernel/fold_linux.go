@@ -31,9 +31,10 @@ func Fold(spec *ebpf.CollectionSpec) {
 	}
 }
 
-// fold finds pairs of adjacent instructions: the first one puts the address of a constant into a
-// register, the second one reads from that address. Instructions keep their sizes, so that offsets
-// of jumps stay valid.
+// fold follows which registers hold the address of a constant, from one instruction to the next.
+// Where a jump arrives, it knows of none. Instructions keep their sizes, so that the offsets of
+// jumps stay valid: a read right behind its address can become a value of any size, and every other
+// read a value of up to four bytes.
 func fold(code asm.Instructions, image []byte) {
 	targets := map[asm.RawInstructionOffset]bool{}
 	for it := code.Iterate(); it.Next(); {
@@ -41,27 +42,47 @@ func fold(code asm.Instructions, image []byte) {
 			targets[it.Offset+1+asm.RawInstructionOffset(it.Ins.Offset)] = true
 		}
 	}
-	address := &asm.Instruction{}
-	for it := code.Iterate(); it.Next(); address = it.Ins {
-		read := it.Ins
-		if !address.IsLoadFromMap() || address.Src != asm.PseudoMapValue || address.Reference() != constants ||
-			read.OpCode.Class() != asm.LdXClass || read.OpCode.Mode() != asm.MemMode ||
-			read.Src != address.Dst || targets[it.Offset] {
-			continue
+	addresses := map[asm.Register]*asm.Instruction{}
+	var before *asm.Instruction
+	for it := code.Iterate(); it.Next(); before = it.Ins {
+		ins := it.Ins
+		if targets[it.Offset] || ins.Symbol() != "" {
+			clear(addresses)
 		}
-		at, size := int(address.Constant>>32)+int(read.Offset), read.OpCode.Size().Sizeof()
-		if at < 0 || at+size > len(image) {
-			continue
+		if address := addresses[ins.Src]; address != nil && ins.OpCode.Class() == asm.LdXClass &&
+			ins.OpCode.Mode() == asm.MemMode {
+			foldRead(address, ins, before == address, image)
 		}
-		var b [8]byte
-		copy(b[:], image[at:at+size])
-		value := int64(binary.LittleEndian.Uint64(b[:]))
-		switch {
-		case read.Dst == address.Dst: // the second one has nothing left to do
-			*address = asm.LoadImm(read.Dst, value, asm.DWord).WithMetadata(address.Metadata).WithReference("")
-			*read = asm.Mov.Reg(read.Dst, read.Dst).WithMetadata(read.Metadata)
-		case size < 8:
-			*read = asm.Mov.Imm32(read.Dst, int32(value)).WithMetadata(read.Metadata)
+		switch class := ins.OpCode.Class(); {
+		case ins.IsLoadFromMap() && ins.Src == asm.PseudoMapValue && ins.Reference() == constants:
+			addresses[ins.Dst] = ins
+		case class.IsALU() || class.IsLoad():
+			delete(addresses, ins.Dst)
+		case class == asm.StXClass && ins.OpCode.Mode() == asm.AtomicMode: // it may return a value
+			delete(addresses, ins.Src)
+			delete(addresses, asm.R0)
+		case class.IsJump() && ins.OpCode.JumpOp() == asm.Call:
+			for r := asm.R0; r <= asm.R5; r++ {
+				delete(addresses, r)
+			}
 		}
+	}
+}
+
+// foldRead replaces a read of a constant, and the instruction with its address if it is adjacent.
+func foldRead(address, read *asm.Instruction, adjacent bool, image []byte) {
+	at, size := int(address.Constant>>32)+int(read.Offset), read.OpCode.Size().Sizeof()
+	if at < 0 || at+size > len(image) {
+		return
+	}
+	var b [8]byte
+	copy(b[:], image[at:at+size])
+	value := int64(binary.LittleEndian.Uint64(b[:]))
+	switch {
+	case adjacent && read.Dst == address.Dst: // the second one has nothing left to do
+		*address = asm.LoadImm(read.Dst, value, asm.DWord).WithMetadata(address.Metadata).WithReference("")
+		*read = asm.Mov.Reg(read.Dst, read.Dst).WithMetadata(read.Metadata)
+	case size < 8:
+		*read = asm.Mov.Imm32(read.Dst, int32(value)).WithMetadata(read.Metadata)
 	}
 }

@@ -63,6 +63,43 @@ func TestFold(t *testing.T) {
 	}
 }
 
+// TestFoldDistant: a read of a constant far behind its address becomes its value, unless something
+// between them may change the register.
+func TestFoldDistant(t *testing.T) {
+	image := []byte{1, 2, 3, 4}
+	jump := func(op asm.JumpOp, offset int16) asm.Instruction {
+		ins := op.Imm(asm.R2, 0, "")
+		ins.Offset = offset
+		return ins
+	}
+	read := asm.LoadMem(asm.R1, asm.R1, 0, asm.Word)
+	for name, c := range map[string]struct {
+		between asm.Instruction
+		folded  bool
+	}{
+		"another register":         {asm.Mov.Reg(asm.R2, asm.R3), true},
+		"a write to memory":        {asm.StoreMem(asm.R2, 0, asm.R1, asm.Word), true},
+		"a jump away":              {jump(asm.JEq, 1), true},
+		"a jump to the read":       {jump(asm.JEq, 0), false},
+		"a jump back":              {jump(asm.JEq, -3), true},
+		"an addition":              {asm.Add.Imm(asm.R1, 4), false},
+		"a copy":                   {asm.Mov.Reg(asm.R1, asm.R2), false},
+		"a read":                   {asm.LoadMem(asm.R1, asm.R2, 0, asm.DWord), false},
+		"another number":           {asm.LoadImm(asm.R1, 1, asm.DWord), false},
+		"a call":                   {asm.FnJiffies64.Call(), false},
+		"an addition in memory":    {asm.AddAtomic.Mem(asm.R2, asm.R3, asm.Word, 0), true},
+		"an exchange":              {asm.FetchAdd.Mem(asm.R2, asm.R1, asm.Word, 0), false},
+		"the start of a function":  {asm.Mov.Reg(asm.R2, asm.R3).WithSymbol("g"), false},
+		"the address of something": {asm.LoadMapValue(asm.R1, 0, 0).WithReference(".data"), false},
+	} {
+		code := asm.Instructions{asm.LoadMapValue(asm.R1, 0, 0).WithReference(".rodata"), c.between, read}
+		fold(code, image)
+		if want := fmt.Sprint(asm.Mov.Imm32(asm.R1, 0x04030201)); (fmt.Sprint(code[2]) == want) != c.folded {
+			t.Errorf("%s before the read: %v, folded %v wanted", name, code[2], c.folded)
+		}
+	}
+}
+
 // TestFoldVariables: values are those of the variables, also behind a gap.
 func TestFoldVariables(t *testing.T) {
 	read := func() asm.Instructions {

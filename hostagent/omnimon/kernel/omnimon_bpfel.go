@@ -67,8 +67,14 @@ type omnimonControlBlock struct {
 		Needs  uint64
 		Owners [2]uint64
 	}
-	Leases  [64]omnimonLease
-	Sources [64]uint64
+	Leases    [64]omnimonLease
+	Sources   [64]uint64
+	NearPages [16]struct {
+		_     structs.HostLayout
+		Key   uint64
+		Page  uint64
+		Check uint64
+	}
 }
 
 type omnimonCopied struct {

@@ -36,6 +36,7 @@ enum {
 	FIRST = 4096,  // buckets that can be a flow's first choice
 	ADDRESSES = 64, // places of map hosts that may hold an address
 	NEAR = 64,      // leases, and cells of addresses, in map control
+	NEAR_PAGES = 16, // entries of the directory in map control
 	LOCKS = 4096,
 	MAX_GENERATIONS = 32,
 	MAX_EXTREMES = 4,
@@ -208,6 +209,12 @@ struct query_set {
 	u64 owners[2]; // by generation: the epoch of the results plus one, or 0 if the generation is empty
 };
 
+// near_page is a copy of an entry of the directory. Processors write it without a lock, so check
+// shows whether key and page belong together.
+struct near_page {
+	u64 key, page, check; // key: the epoch in the upper half, the cell in the lower half
+};
+
 struct control_block {
 	u64 epoch, base; // the current epoch; the epoch in which the table began
 	// The kernel's own clock, for the time without an agent, in nanoseconds of CLOCK_MONOTONIC:
@@ -232,11 +239,12 @@ struct control_block {
 	u64 unused2[6];
 	struct query_set query_sets[2];
 	// What nearly each packet needs is in the same page of memory as the rest of this block: the
-	// leases of the first addresses, and the hosts of IPv4 addresses, each in the cell that its hash
-	// selects. A cell has the address in its upper half and the host plus one in its lower half, or
-	// is 0.
+	// leases of the first addresses; the hosts of IPv4 addresses, each in the cell that its hash
+	// selects; and the directory of those cells that the epoch used first. A cell of an address has
+	// the address in its upper half and the host plus one in its lower half, or is 0.
 	struct lease leases[NEAR];
 	u64 sources[NEAR];
+	struct near_page near_pages[NEAR_PAGES];
 };
 
 #define ARRAY(name, flags, entries, type_)            \
@@ -1091,7 +1099,9 @@ part bool read_message(struct __sk_buff *skb, u32 at, struct message *m) {
 	       (m->kind == KIND_PROBE || m->kind == KIND_REPLY);
 }
 
-inline bool to_probes(const struct headers *p) { return p->key.proto == UDP && p->key.dport == PROBE_PORT && !p->later; }
+inline bool to_probes(const struct headers *p) {
+	return p->key.proto == UDP && p->key.dport == PROBE_PORT && !p->later;
+}
 
 #include "queries.h"
 
@@ -1273,6 +1283,10 @@ part u32 claim_place(u64 epoch, u32 cell) {
 }
 
 inline u32 page_of(struct control_block *c, u64 epoch, u32 cell) {
+	struct near_page *n = &c->near_pages[cell * 0x9e3779b1 >> 28 & (NEAR_PAGES - 1)];
+	u64 key = epoch << 32 | cell, page = *(volatile u64 *)&n->page, old = *(volatile u64 *)&n->key;
+	if (old == key && page && *(volatile u64 *)&n->check == step(key, page))
+		return page;
 	u32 at = (u32)(epoch & (generations - 1)) * places + cell;
 	if (places < host_limit * pages_per_host)
 		at = claim_place(epoch, cell);
@@ -1280,9 +1294,13 @@ inline u32 page_of(struct control_block *c, u64 epoch, u32 cell) {
 	if (!d)
 		return 0;
 	u64 value = *(volatile u64 *)d;
-	if (value >> 32 == (u32)epoch && (u32)value)
-		return value;
-	return fresh_page(c, epoch, cell, d);
+	page = value >> 32 == (u32)epoch && (u32)value ? (u32)value : fresh_page(c, epoch, cell, d);
+	if ((s32)((u32)epoch - (u32)(old >> 32)) > 0) {
+		*(volatile u64 *)&n->key = key;
+		*(volatile u64 *)&n->page = page;
+		*(volatile u64 *)&n->check = step(key, page);
+	}
+	return page;
 }
 
 // locate finds the slot of an incoming packet and returns COUNTED, or the counter that says why
