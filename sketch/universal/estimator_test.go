@@ -18,9 +18,7 @@ func TestKeeps(t *testing.T) {
 	for _, tc := range []struct{ size, want float64 }{
 		{1, 1 - 1*0.75}, {2, 1 - 0.5*(0.25+0.25)}, {3, 1 - 0*0.125}, {4, 1},
 	} {
-		if got := full.keeps(0, tc.size); math.Abs(got-tc.want) > 1e-12 {
-			t.Errorf("flow of %v packets: kept with probability %v, want %v", tc.size, got, tc.want)
-		}
+		equal(t, "probability that a flow is kept", full.keeps(0, tc.size), tc.want)
 	}
 }
 
@@ -167,6 +165,9 @@ func TestChangeOfFlows(t *testing.T) {
 	c, err := Compare(count(100, 30, 7), count(40, 250, 7))
 	if err != nil {
 		t.Fatal(err)
+	}
+	if all := c.Above(0); len(all) != 2 {
+		t.Errorf("a flow that did not change is listed: %+v", all)
 	}
 	found := c.Above(1)
 	if len(found) != 2 || found[0].Before != 30 || found[0].After != 250 || found[0].Packets != 220 ||

@@ -214,8 +214,8 @@ func TestUpdateDoesNotAllocate(t *testing.T) {
 func TestEmpty(t *testing.T) {
 	e := measure(t, small, nil).Reading().Estimate()
 	n, ok := e.Packets()
-	if n != 0 || !ok || e.Distinct() != 0 || e.Entropy() != 0 || e.Moment2() != 0 || e.Sum(one) != 0 ||
-		len(e.Above(0)) != 0 {
+	if n != 0 || !ok || e.Distinct() != 0 || e.Entropy() != 0 || e.EntropyDeviation() != 0 || e.Moment2() != 0 ||
+		e.Sum(one) != 0 || len(e.Above(0)) != 0 {
 		t.Errorf("an empty sketch has %v packets, %v flows, entropy %v, F2 %v", n, e.Distinct(), e.Entropy(),
 			e.Moment2())
 	}
