@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -114,6 +115,33 @@ func TestDemoStaysUntilInterrupted(t *testing.T) {
 			t.Errorf("%s: stayed %t, want %t:\n%s", tt.args, stayed, tt.stays, out.text.String())
 		}
 		cancel()
+	}
+}
+
+// A demo fails if results are never complete, because no switch counts some of the packets.
+func TestDemoUncounted(t *testing.T) {
+	const scenario = "name: uncounted\nsummary: some switches do not measure\nepochs: 4\nprograms: {s1: %s, s2: " +
+		"forwarding, s3: univmon}\ntopology: {kind: graph, links: [s1-s2, s2-s3], hosts-per-leaf: 1}\n" +
+		"traffic:\n  - {name: all, rate: 100, flows: 10}\n" +
+		"algorithms:\n  - {plugin: univmon, config: {network: {scheme: manifest}}}\n%s"
+	for _, tt := range []struct{ program, expect, want string }{
+		{"forwarding", "", "network 5-tuple and 2 more (2 of 6 pairs are not counted by any switch)"},
+		{"forwarding", "expect:\n  - {measure: lost, at-most: 1}\n", ""},
+		{"univmon", "", ""},
+	} {
+		file := filepath.Join(t.TempDir(), "uncounted.yaml")
+		if err := os.WriteFile(file, fmt.Appendf(nil, scenario, tt.program, tt.expect), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		cmd := demoCommand()
+		var out bytes.Buffer
+		cmd.SetOut(&out)
+		cmd.SetErr(io.Discard)
+		cmd.SetArgs([]string{"--virtual", "--gnmi", "127.0.0.1:0", "--plugins", plugins, "--scenario", file})
+		err := cmd.ExecuteContext(t.Context())
+		if (err != nil) != (tt.want != "") || !strings.Contains(out.String(), tt.want) {
+			t.Errorf("s1 with %s, %q: %v\n%s", tt.program, tt.expect, err, out.String())
+		}
 	}
 }
 

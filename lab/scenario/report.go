@@ -165,13 +165,17 @@ func (r *Report) finish(bounds []Bound, scorers map[string]*score.Scorer) {
 		r.Epochs = []EpochScore{} // an array in JSON too
 	}
 	r.Totals = slices.Concat(partials(r.Epochs), durations(r.Epochs), volumes(r.Epochs))
+	bounded := func(measure string) bool {
+		return slices.ContainsFunc(bounds, func(b Bound) bool { return b.Measure == measure })
+	}
 	for _, name := range slices.Sorted(maps.Keys(scorers)) {
 		r.Totals = append(r.Totals, scorers[name].Totals()...)
+		if n, text := scorers[name].Never(); n > 0 && !bounded(scorers[name].Algorithm().Lost) {
+			r.Expected = append(r.Expected, Verdict{Bound: text, Value: float64(n)})
+		}
 	}
-	r.Expected = judge(bounds, r.Totals)
-	if v := failures(r.Epochs); v.Value > 0 && !slices.ContainsFunc(bounds, func(b Bound) bool {
-		return b.Measure == PartialEpochs
-	}) {
+	r.Expected = append(judge(bounds, r.Totals), r.Expected...)
+	if v := failures(r.Epochs); v.Value > 0 && !bounded(PartialEpochs) {
 		r.Expected = append(r.Expected, v)
 	}
 	for _, t := range r.Traces {
@@ -269,15 +273,10 @@ func partials(epochs []EpochScore) []score.Total {
 // failures counts the epochs that a plugin lost. The run then fails, unless the scenario states how
 // many partial epochs it allows.
 func failures(epochs []EpochScore) Verdict {
-	v := Verdict{}
-	names := map[string]bool{}
+	v, names := Verdict{}, map[string]string{}
 	for i := range epochs {
-		if len(epochs[i].Failed) > 0 {
-			v.Value++
-		}
-		for name := range epochs[i].Failed {
-			names[name] = true
-		}
+		v.Value += float64(min(len(epochs[i].Failed), 1))
+		maps.Copy(names, epochs[i].Failed)
 	}
 	v.Bound = "no epoch without results of " + strings.Join(slices.Sorted(maps.Keys(names)), ", ")
 	return v

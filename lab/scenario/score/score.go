@@ -55,8 +55,11 @@ type Algorithm struct {
 	BankEpochs func(*Setting) (int, error)
 	Measures   []Measure
 	// Lost names the measure for the share of views without a complete result.
-	Lost   string
-	Claims []Claim
+	Lost string
+	// Settles is the number of epochs in which the row of each view in Summary should be complete at
+	// least once, by its leaf status; 0: any number. A run without one fails, unless it bounds Lost.
+	Settles int
+	Claims  []Claim
 	// FalseClaims names the measure for the number of claims in an epoch that are not true; "" for
 	// none.
 	FalseClaims string

@@ -20,7 +20,9 @@ import (
 type Scorer struct {
 	algorithm *Algorithm
 	truth     func(*Epoch) Tables
-	views     map[View]bool // views that should have results
+	views     map[View]bool   // views that should have results
+	never     map[View]string // those without a complete result until now, with the newest problem
+	epochs    int
 	before    *Truth
 	watched   bool
 	watch     []*gnmi.Path // paths that are not yet subscribed to
@@ -31,15 +33,15 @@ type Scorer struct {
 
 // New begins the scoring of a run. The error is about the plugin's configuration.
 func New(a Algorithm, s Setting) (*Scorer, error) {
-	out := &Scorer{algorithm: &a, views: map[View]bool{}, history: History{Setting: &s}, wanted: map[asked]bool{},
-		published: map[asked]bool{}}
+	out := &Scorer{algorithm: &a, views: map[View]bool{}, never: map[View]string{}, history: History{Setting: &s},
+		wanted: map[asked]bool{}, published: map[asked]bool{}}
 	var err error
 	if out.truth, err = a.GroundTruth(&s); err != nil {
 		return nil, fmt.Errorf("%s: config: %w", a.Plugin, err)
 	}
 	if a.Views != nil {
 		for _, v := range a.Views(&s) {
-			out.views[v] = true
+			out.views[v], out.never[v] = true, ""
 		}
 	}
 	return out, nil
@@ -123,6 +125,23 @@ func (s *Scorer) Unpublished() error {
 	return errors.Join(errs...)
 }
 
+// Never returns the number of views without a complete result in the whole run, and a text that
+// names one of them with its problem; 0 if the run is too short to tell.
+func (s *Scorer) Never() (n int, text string) {
+	all := slices.SortedFunc(maps.Keys(s.never), compareViews)
+	if a := s.algorithm; a.Settles == 0 || s.epochs < a.Settles || len(all) == 0 {
+		return 0, ""
+	}
+	text = fmt.Sprintf("complete results of %s, %v", s.algorithm.Plugin, all[0])
+	if len(all) > 1 {
+		text += fmt.Sprintf(" and %d more", len(all)-1)
+	}
+	if problem := s.never[all[0]]; problem != "" {
+		text += " (" + problem + ")"
+	}
+	return len(all), text
+}
+
 // Watch returns the rows to subscribe to since the call before.
 func (s *Scorer) Watch() []*gnmi.Path {
 	rows := s.watch
@@ -138,13 +157,22 @@ func (s *Scorer) missing(r *Result, e *Epoch, actual Tables) {
 		due = a.Due(e.Published, actual)
 	}
 	for _, view := range due {
+		if !s.views[view] {
+			s.never[view] = ""
+		}
 		s.views[view] = true
 	}
+	s.epochs++
 	r.Views = len(s.views)
 	for _, view := range slices.SortedFunc(maps.Keys(s.views), compareViews) {
 		row, lost := e.Published.Row(a.Summary, view, ""), 0.0
 		if row == nil || actual.Row(a.Summary, view, "") == nil || a.Status != "" && row.Text(a.Status) != "COMPLETE" {
 			r.Missing, lost = append(r.Missing, view), 1
+		}
+		if _, never := s.never[view]; row != nil && row.Text("status") == "COMPLETE" {
+			delete(s.never, view)
+		} else if never && row != nil {
+			s.never[view] = row.Text("problem")
 		}
 		r.Scores = append(r.Scores, Score{Measure: a.Lost, Dimension: view.Dimension, View: view, Value: lost})
 	}

@@ -38,7 +38,8 @@ func Algorithm() score.Algorithm {
 	return score.Algorithm{
 		Plugin: "univmon", Root: "univmon",
 		ViewKeys: []string{"node", "dimension"}, Summary: "node-summary",
-		Lost: LostViews, GroundTruth: groundTruth, Rule: rule,
+		Lost: LostViews, Settles: 4, // manifests take two epochs
+		GroundTruth: groundTruth, Rule: rule,
 		Measures: []score.Measure{
 			{Name: HeavyHitterF1, List: "heavy-hitter", Stat: score.F1},
 			{Name: HeavyHitterError, List: "heavy-hitter", Stat: score.RelativeError, Leaves: []string{"packets"}},
