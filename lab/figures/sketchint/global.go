@@ -199,34 +199,51 @@ func latencyTasks(share float64, seed uint64, memories []int) (rows []suite.Row,
 			name string
 			bits []int
 		}{{"Tower", nil}, {"CM", []int{24, 24, 24}}} {
-			are, err := bareARE(b, scaled(memory, share), kind.bits)
+			x, err := newBare(b, scaled(memory, share), kind.bits)
 			if err != nil {
 				return nil, err
 			}
-			add(kind.name, memory, latencyTask, "ARE", are)
+			add(kind.name, memory, latencyTask, "ARE", latencyARE(b, func(s *flowState, key []byte) (float64, bool) {
+				n, sum, ok := x[s.host].Query(key)
+				return float64(sum) / float64(n), ok
+			}))
+			add(kind.name, memory, inflationTask, "F1", f1(x.inflated(b), inflations(b)))
 		}
 	}
 	return rows, nil
 }
 
-// bareARE is the error of latencies in a structure of its own for each host.
-func bareARE(b *testbed, memory int, bits []int) (float64, error) {
-	var all [hosts]*tower.Latency[family.P4]
-	for h := range all {
-		var err error
-		if all[h], err = tower.NewLatency[family.P4](tower.Config{Memory: memory, Bits: bits}); err != nil {
-			return 0, err
+// bare is a structure of latencies for each host, without a cache.
+type bare [hosts]*tower.Latency[family.P4]
+
+// newBare returns structures with the latencies of an interval.
+func newBare(b *testbed, memory int, bits []int) (x bare, err error) {
+	for h := range x {
+		if x[h], err = tower.NewLatency[family.P4](tower.Config{Memory: memory, Bits: bits}); err != nil {
+			return x, err
 		}
 	}
 	for _, s := range b.flows {
 		for h, node := range s.path {
-			all[s.host].Add(wire.AppendKey(nil, &s.key, node), s.packets, s.sum[h])
+			x[s.host].Add(wire.AppendKey(nil, &s.key, node), s.packets, s.sum[h])
 		}
 	}
-	return latencyARE(b, func(s *flowState, key []byte) (float64, bool) {
-		n, sum, ok := all[s.host].Query(key)
-		return float64(sum) / float64(n), ok
-	}), nil
+	return x, nil
+}
+
+// inflated are the flows at switches whose worst latency is inflated by the mean of the flow's other
+// packets, as the structure has it at the end of the interval.
+func (x bare) inflated(b *testbed) map[string]bool {
+	out := map[string]bool{}
+	for _, s := range b.flows {
+		for h, node := range s.path {
+			n, sum, ok := x[s.host].Query(wire.AppendKey(nil, &s.key, node))
+			if worst := uint64(s.worst[h]); ok && inflates(worst, uint64(n), sum) {
+				out[s.name(node)] = true
+			}
+		}
+	}
+	return out
 }
 
 func globalFigure() suite.Suite {

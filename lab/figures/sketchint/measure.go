@@ -119,11 +119,29 @@ func f1(found, actual map[string]bool) float64 {
 	return 2 * float64(right) / float64(max(len(found)+len(actual), 1))
 }
 
+// inflates reports whether a latency is inflated by the mean of the other packets of n packets.
+func inflates(worst, n, sum uint64) bool {
+	return worst*(n-min(n, 1)) > inflation*(sum-min(sum, worst))
+}
+
+// inflations are the flows at switches with inflated latencies, by exact means.
+func inflations(b *testbed) map[string]bool {
+	out := map[string]bool{}
+	for _, s := range b.flows {
+		for h, node := range s.path {
+			if inflates(uint64(s.worst[h]), uint64(s.packets), s.sum[h]) {
+				out[s.name(node)] = true
+			}
+		}
+	}
+	return out
+}
+
 // inflatedF1 returns the F1 scores of the flows at switches with inflated latencies, judged by the
 // exact mean of the flow's other packets at the switch in the interval, and by the exact mean of
 // all its packets. count is the number of such flows by the first rule.
 func (a *agents) inflatedF1(b *testbed) (others, all float64, count int) {
-	found, byOthers, byAll := map[string]bool{}, map[string]bool{}, map[string]bool{}
+	found, byOthers, byAll := map[string]bool{}, inflations(b), map[string]bool{}
 	for _, r := range a.reports {
 		for _, x := range r.Inflated {
 			found[fmt.Sprintf("%v/%d", x.Key, x.Node)] = true
@@ -131,11 +149,7 @@ func (a *agents) inflatedF1(b *testbed) (others, all float64, count int) {
 	}
 	for _, s := range b.flows {
 		for h, node := range s.path {
-			worst := uint64(s.worst[h])
-			if worst*uint64(s.packets-1) > inflation*(s.sum[h]-worst) {
-				byOthers[s.name(node)] = true
-			}
-			if worst*uint64(s.packets) > inflation*s.sum[h] {
+			if uint64(s.worst[h])*uint64(s.packets) > inflation*s.sum[h] {
 				byAll[s.name(node)] = true
 			}
 		}
