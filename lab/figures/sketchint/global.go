@@ -231,7 +231,7 @@ func newBare(b *testbed, memory int, bits []int) (x bare, err error) {
 	return x, nil
 }
 
-// inflated are the flows at switches whose worst latency is inflated by the mean of the flow's other
+// inflated are the flows at switches whose worst latency is inflated by the mean of their other
 // packets, as the structure has it at the end of the interval.
 func (x bare) inflated(b *testbed) map[string]bool {
 	out := map[string]bool{}
