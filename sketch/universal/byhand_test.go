@@ -5,7 +5,9 @@ package universal
 import (
 	"cmp"
 	"encoding/binary"
+	"errors"
 	"math"
+	"math/rand/v2"
 	"reflect"
 	"slices"
 	"testing"
@@ -180,6 +182,20 @@ func TestFanInsByHand(t *testing.T) {
 			equal(t, c.name+", deviation", f.Deviation, math.Hypot(chance, n*weight/c.each*(c.more/c.each-1)))
 		}
 	}
+	e := &Estimate{layout: Layout{Key: flow.FiveTuple}, reading: &Reading{}}
+	for i := range 60 { // ten destinations of 1 to 10 sources, and one of 5
+		k := flow.Key{Mask: flow.FiveTuple}
+		n := int(math.Sqrt(float64(8*i+1))+1) / 2
+		binary.BigEndian.PutUint32(k.Src[:], uint32(i))
+		binary.BigEndian.PutUint32(k.Dst[:], uint32(n*7%11))
+		e.sample = append(e.sample, Weighted{Flow: Flow{Key: k}, even: 1})
+	}
+	found := e.FanIns(1)
+	if len(found) != 11 || !slices.IsSortedFunc(found, func(a, b FanIn) int {
+		return cmp.Or(cmp.Compare(b.Sources, a.Sources), a.Destination.Compare(b.Destination))
+	}) {
+		t.Errorf("%d destinations, not the most sources first: %+v", len(found), found)
+	}
 	for _, e := range []*Estimate{{layout: Layout{Key: flow.Src}, reading: &Reading{}, sample: make([]Weighted, 1)},
 		{layout: Layout{Key: flow.FiveTuple}, reading: &Reading{difference: true}, sample: make([]Weighted, 1)}} {
 		if e.FanIns(0) != nil {
@@ -251,6 +267,17 @@ func TestSlots(t *testing.T) {
 	if err := sum.Subtract(before); err != nil || !reflect.DeepEqual(sum.earlier, before.table) {
 		t.Errorf("a difference lacks the counts of the slots before: %v", err)
 	}
+	if err := sum.Subtract(before); !errors.Is(err, ErrMismatch) {
+		t.Errorf("a difference is subtracted from: %v", err)
+	}
+	if _, err := Sum(nil, nil); !errors.Is(err, ErrMismatch) {
+		t.Errorf("a sum of nothing: %v", err)
+	}
+	other := first[0].Key // the fields of another flow
+	other.Mask = flow.Src
+	if f := r.Estimate().Flow(other); f != (Flow{Key: other}) {
+		t.Errorf("a key with other fields: %+v", f)
+	}
 }
 
 // TestSplit: two flows that share two of three cells have their own sizes, within a packet.
@@ -271,6 +298,91 @@ func TestSplit(t *testing.T) {
 			if max(flows[0].size-sizes[0], sizes[0]-flows[0].size, flows[1].size-sizes[1], sizes[1]-flows[1].size) > 1 {
 				t.Errorf("signs %b: flows of %v packets have %d and %d", negative, sizes, flows[0].size, flows[1].size)
 			}
+		}
+	}
+}
+
+// TestPeel: sizes of flows in crowded cells converge over several rounds. At least as many are
+// exact as when this test was written.
+func TestPeel(t *testing.T) {
+	const flows, columns, rows = 12, 16, 3
+	exact := 0
+	for seed := range uint64(200) {
+		r := rand.New(rand.NewPCG(seed, 3))
+		lv := &level{rest: make([]int32, rows*columns)}
+		found, sizes := make([]estimated, flows), make([]int32, flows)
+		for i := range found {
+			f := &found[i]
+			f.hash, f.negative = uint32(i), uint8(r.IntN(8))
+			for row := range rows {
+				f.cells[row] = int32(row*columns + r.IntN(columns))
+			}
+			f.size = int32(math.Exp(r.Float64() * 9))
+			sizes[i] = f.size
+			f.addTo(lv.rest, rows)
+			f.size = 0
+		}
+		e := &Estimate{layout: Layout{Rows: rows}}
+		e.peel(lv, found)
+		for i := range found {
+			if found[i].size == sizes[i] {
+				exact++
+			}
+		}
+	}
+	if exact < 2219 {
+		t.Errorf("%d of %d sizes are exact", exact, 200*flows)
+	}
+}
+
+// TestTotalByHand: strata whose cells do not give the sum have large flows, which are known, and as
+// much of small ones as the strata below them.
+func TestTotalByHand(t *testing.T) {
+	const rows, columns = 3, 16
+	sizes := [][]int32{{50}, {8, -30}, {4, 20}}
+	e := &Estimate{layout: Layout{Rows: rows}, reading: &Reading{table: table{{{9, 9}}, {{5, 5}}, {{0, 0}}}}}
+	for i, noise := range []float64{1, 1.25, 0} {
+		e.levels = append(e.levels, level{rest: make([]int32, rows*columns), noise: noise})
+		lv := &e.levels[i]
+		lv.moment = []float64{2600, 1000, 16 + 400}[i]
+		for _, size := range sizes[i] {
+			e.flows = append(e.flows, estimated{candidate: candidate{level: int32(i)}, size: size})
+		}
+	}
+	e.levels[2].counted = true
+	// All flows of the deeper strata are known from 6 packets on, those of all strata from 10.
+	second := (8 + 30.) + 4
+	sum := (4 + 20) + second + 50 + (second - 30) + 4
+	variance := 1000 - 8*8 - 30*30 + 2*1.25*1.25 + 16
+	variance = 4*variance + 2600 - 50*50 + 1 + (1000 - 30*30) + 16
+	got, deviation := e.total()
+	equal(t, "sum", got, sum)
+	equal(t, "deviation", deviation*deviation, variance)
+	e.levels[2].counted = false
+	got, deviation = e.total()
+	equal(t, "unknown sum", got, 0)
+	equal(t, "unknown deviation", deviation, math.Inf(1))
+}
+
+// TestKeysByHand: keys are ordered by level, hash and value. Lists are merged in this order, each
+// hash once.
+func TestKeysByHand(t *testing.T) {
+	key := func(level int32, hash uint32, port uint16) candidate {
+		return candidate{key: flow.Key{Mask: flow.FiveTuple, SrcPort: port}, hash: hash, level: level}
+	}
+	keys := []candidate{key(0, 7, 1), key(0, 9, 0), key(0, 9, 1), key(1, 2, 0), key(1, 3, 0)}
+	for i := range keys {
+		for j := range keys {
+			if got := keys[i].compare(&keys[j]); cmp.Compare(got, 0) != cmp.Compare(i, j) {
+				t.Errorf("key %d and %d: %d", i, j, got)
+			}
+		}
+	}
+	want := []candidate{keys[0], keys[1], keys[3], keys[4]}
+	for _, lists := range [][][]candidate{{want, nil}, {nil, want}, {want, want}, {{keys[0], keys[3]}, {keys[1], keys[4]}},
+		{{keys[1], keys[4]}, {keys[0], keys[3]}}, {{keys[2]}, {keys[1], keys[3]}, {keys[0], keys[4]}}} {
+		if got := mergeKeys(lists...); !slices.Equal(got, want) {
+			t.Errorf("%v: %v, want %v", lists, got, want)
 		}
 	}
 }

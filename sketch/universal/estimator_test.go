@@ -91,6 +91,13 @@ func TestCellsByTheFormula(t *testing.T) {
 			t.Fatalf("run %d: %v, %v, %v, want %v, %v, %v", run, s, v, f, sum, variance, fill)
 		}
 	}
+	half := make([]int32, 64) // the mean of the cosines is just the limit, 4/√64
+	for i := range 16 {
+		half[i] = 128
+	}
+	if _, v, _ := addUp(half, 256, func(float64) float64 { return 1 }); math.IsInf(v, 1) {
+		t.Error("cells at the limit do not give a sum")
+	}
 	if s, v, f := addUp(make([]int32, 5), 256, nil); s != 0 || v != 0 || f != 0 {
 		t.Errorf("empty cells: %v, %v, %v", s, v, f)
 	}

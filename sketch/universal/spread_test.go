@@ -125,6 +125,11 @@ func TestSumDeviationByTerms(t *testing.T) {
 			if got, want := e.SumDeviation(g), deviationByTerms(e, g); !(math.Abs(got/want-1) < 1e-9) {
 				t.Fatalf("run %d: sum of %s is off by %v, want %v", run, name, got, want)
 			}
+			sum := 0.0
+			for _, w := range e.sample {
+				sum += w.Weight * g(w.Packets)
+			}
+			equal(t, "sum of "+name, e.Sum(g), sum)
 		}
 	}
 }
