@@ -31,45 +31,81 @@ func Fold(spec *ebpf.CollectionSpec) {
 	}
 }
 
-// fold follows which registers hold the address of a constant, from one instruction to the next.
-// Where a jump arrives, it knows of none. Instructions keep their sizes, so that the offsets of
-// jumps stay valid: a read right behind its address can become a value of any size, and every other
-// read a value of up to four bytes.
-func fold(code asm.Instructions, image []byte) {
-	targets := map[asm.RawInstructionOffset]bool{}
-	for it := code.Iterate(); it.Next(); {
-		if it.Ins.OpCode.Class().IsJump() {
-			targets[it.Offset+1+asm.RawInstructionOffset(it.Ins.Offset)] = true
+// registers are the instructions that gave registers the addresses of constants; nil for registers
+// that hold something else.
+type registers [asm.R10 + 1]*asm.Instruction
+
+// common keeps the registers that hold the same address in both.
+func (r registers) common(other registers) registers {
+	for i, ins := range r {
+		if ins != nil && (other[i] == nil || other[i].Constant != ins.Constant) {
+			r[i] = nil
 		}
 	}
-	addresses := map[asm.Register]*asm.Instruction{}
+	return r
+}
+
+// fold follows which registers hold the address of a constant, along all ways through the code.
+// Instructions keep their sizes, so that the offsets of jumps stay valid: a read right behind its
+// address can become a value of any size, and every other read a value of up to four bytes.
+func fold(code asm.Instructions, image []byte) {
+	loops := map[asm.RawInstructionOffset]bool{} // where a jump back arrives
+	for it := code.Iterate(); it.Next(); {
+		if to, ok := target(it); ok && to <= it.Offset {
+			loops[to] = true
+		}
+	}
+	arriving := map[asm.RawInstructionOffset]registers{} // by jumps
+	var known registers
 	var before *asm.Instruction
+	follows := false // the instruction before is followed by this one
 	for it := code.Iterate(); it.Next(); before = it.Ins {
 		ins := it.Ins
-		if targets[it.Offset] || ins.Symbol() != "" {
-			clear(addresses)
+		r, joined := arriving[it.Offset]
+		if joined && follows {
+			known = known.common(r)
+		} else if joined {
+			known, follows = r, true
 		}
-		if address := addresses[ins.Src]; address != nil && ins.OpCode.Class() == asm.LdXClass &&
-			ins.OpCode.Mode() == asm.MemMode {
-			foldRead(address, ins, before == address, image)
+		if !follows || loops[it.Offset] || ins.Symbol() != "" {
+			known = registers{}
 		}
-		switch class := ins.OpCode.Class(); {
+		class := ins.OpCode.Class()
+		if class == asm.LdXClass && ins.OpCode.Mode() == asm.MemMode && known[ins.Src] != nil {
+			foldRead(known[ins.Src], ins, before == known[ins.Src] && !joined, image)
+		}
+		switch op := ins.OpCode; {
 		case ins.IsLoadFromMap() && ins.Src == asm.PseudoMapValue && ins.Reference() == constants:
-			addresses[ins.Dst] = ins
+			known[ins.Dst] = ins
 		case class.IsALU() || class.IsLoad():
-			delete(addresses, ins.Dst)
-		case class == asm.StXClass && ins.OpCode.Mode() == asm.AtomicMode: // it may return a value
-			delete(addresses, ins.Src)
-			delete(addresses, asm.R0)
-		case class.IsJump() && ins.OpCode.JumpOp() == asm.Call:
-			for r := asm.R0; r <= asm.R5; r++ {
-				delete(addresses, r)
+			known[ins.Dst] = nil
+		case class == asm.StXClass && op.Mode() == asm.AtomicMode: // it may return a value
+			known[ins.Src], known[asm.R0] = nil, nil
+		case class.IsJump() && op.JumpOp() == asm.Call:
+			clear(known[:asm.R6])
+		}
+		if to, ok := target(it); ok {
+			if r, ok := arriving[to]; ok {
+				arriving[to] = r.common(known)
+			} else {
+				arriving[to] = known
 			}
 		}
+		follows = !class.IsJump() || ins.OpCode.JumpOp() != asm.Ja && ins.OpCode.JumpOp() != asm.Exit
 	}
 }
 
-// foldRead replaces a read of a constant, and the instruction with its address if it is adjacent.
+// target returns where a jump arrives.
+func target(it *asm.InstructionIterator) (to asm.RawInstructionOffset, ok bool) {
+	op := it.Ins.OpCode
+	if !op.Class().IsJump() || op.JumpOp() == asm.Call || op.JumpOp() == asm.Exit {
+		return 0, false
+	}
+	return it.Offset + 1 + asm.RawInstructionOffset(it.Ins.Offset), true
+}
+
+// foldRead replaces a read of a constant. Where the address comes right before it, the value takes
+// the place of the address.
 func foldRead(address, read *asm.Instruction, adjacent bool, image []byte) {
 	at, size := int(address.Constant>>32)+int(read.Offset), read.OpCode.Size().Sizeof()
 	if at < 0 || at+size > len(image) {

@@ -80,8 +80,9 @@ func TestFoldDistant(t *testing.T) {
 		"another register":         {asm.Mov.Reg(asm.R2, asm.R3), true},
 		"a write to memory":        {asm.StoreMem(asm.R2, 0, asm.R1, asm.Word), true},
 		"a jump away":              {jump(asm.JEq, 1), true},
-		"a jump to the read":       {jump(asm.JEq, 0), false},
+		"a jump to the read":       {jump(asm.JEq, 0), true},
 		"a jump back":              {jump(asm.JEq, -3), true},
+		"an endless loop":          {jump(asm.Ja, -1), false},
 		"an addition":              {asm.Add.Imm(asm.R1, 4), false},
 		"a copy":                   {asm.Mov.Reg(asm.R1, asm.R2), false},
 		"a read":                   {asm.LoadMem(asm.R1, asm.R2, 0, asm.DWord), false},
@@ -96,6 +97,44 @@ func TestFoldDistant(t *testing.T) {
 		fold(code, image)
 		if want := fmt.Sprint(asm.Mov.Imm32(asm.R1, 0x04030201)); (fmt.Sprint(code[2]) == want) != c.folded {
 			t.Errorf("%s before the read: %v, folded %v wanted", name, code[2], c.folded)
+		}
+	}
+}
+
+// TestFoldJoined: where two ways meet, a read becomes a value if both bring the same address.
+func TestFoldJoined(t *testing.T) {
+	image := []byte{1, 2, 3, 4, 5, 6, 7, 8}
+	jump := func(op asm.JumpOp, offset int16) asm.Instruction {
+		ins := op.Imm(asm.R2, 0, "")
+		ins.Offset = offset
+		return ins
+	}
+	at := func(offset uint32) asm.Instruction {
+		return asm.LoadMapValue(asm.R1, 0, offset).WithReference(".rodata")
+	}
+	read := asm.LoadMem(asm.R1, asm.R1, 0, asm.Half)
+	const offset4 = 0x0605
+	for name, c := range map[string]struct {
+		code   asm.Instructions
+		folded bool
+	}{
+		"one address": {asm.Instructions{at(4), jump(asm.JEq, 1), asm.Mov.Reg(asm.R2, asm.R3), read}, true},
+		"the same address twice": {asm.Instructions{at(4), jump(asm.JEq, 3), at(4), asm.Mov.Reg(asm.R2, asm.R3), read},
+			true},
+		"a jump behind the second address": {asm.Instructions{at(4), jump(asm.JEq, 2), at(4), read}, true},
+		"two addresses":                    {asm.Instructions{at(4), jump(asm.JEq, 2), at(0), read}, false},
+		"a number":                         {asm.Instructions{at(4), jump(asm.JEq, 1), asm.Mov.Imm(asm.R1, 0), read}, false},
+		"only by the jump":                 {asm.Instructions{at(4), jump(asm.JEq, 1), asm.Return(), read}, true},
+		"a loop":                           {asm.Instructions{at(4), read, asm.Mov.Imm(asm.R1, 0), jump(asm.JEq, -3)}, false},
+		"behind the return":                {asm.Instructions{at(4), asm.Return(), read}, false},
+	} {
+		n := len(c.code) - 1
+		for c.code[n].OpCode.Class() != asm.LdXClass {
+			n--
+		}
+		fold(c.code, image)
+		if want := fmt.Sprint(asm.Mov.Imm32(asm.R1, offset4)); (fmt.Sprint(c.code[n]) == want) != c.folded {
+			t.Errorf("%s: %v, folded %v wanted", name, c.code[n], c.folded)
 		}
 	}
 }

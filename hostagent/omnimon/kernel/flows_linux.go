@@ -139,6 +139,10 @@ func (p *Path) end(index uint32) {
 func (p *Path) leave(gone []uint32, oldest uint64) error {
 	t := p.tables
 	for _, index := range gone {
+		// The copy of the cell goes first: an agent that ends between the two leaves a flow that is in
+		// the table.
+		cell, near, _ := t.cell(index)
+		atomic.CompareAndSwapUint32(near, cell, 0)
 		if at := t.place(index); at != nil {
 			atomic.StoreUint32(at, 0)
 		}

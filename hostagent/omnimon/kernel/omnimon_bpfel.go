@@ -69,6 +69,7 @@ type omnimonControlBlock struct {
 	}
 	Leases    [64]omnimonLease
 	Sources   [64]uint64
+	Cells     [64]uint32
 	NearPages [16]struct {
 		_     structs.HostLayout
 		Key   uint64

@@ -30,8 +30,9 @@ func bucketsFor(flows int) int { return 1 << bits.Len(uint((flows+3)/4-1)) }
 // indexMask selects the index in a cell; the other bits are of the hash.
 func indexMask(flows int) uint32 { return 1<<bits.Len(uint(flows-1)) - 1 }
 
-// cell returns the cell of a flow, and the buckets that it may be in.
-func (t *tables) cell(index uint32) (cell uint32, buckets [choices]uint64) {
+// cell returns the cell of a flow, the place in map control that may have a copy of it, and the
+// buckets that it may be in.
+func (t *tables) cell(index uint32) (cell uint32, near *uint32, buckets [choices]uint64) {
 	k := key(&t.entries[index].Key)
 	h := k.Hash(t.seed)
 	mask := uint64(len(t.buckets) - 1)
@@ -39,7 +40,8 @@ func (t *tables) cell(index uint32) (cell uint32, buckets [choices]uint64) {
 	for i := uint64(1); i < choices; i++ {
 		buckets[i] = step(h, i) >> 20 & mask
 	}
-	return (uint32(h>>32)|inUse)&^indexMask(int(t.flows)) | index, buckets
+	near = &t.control.Cells[h%uint64(len(t.control.Cells))]
+	return (uint32(h>>32)|inUse)&^indexMask(int(t.flows)) | index, near, buckets
 }
 
 // step is a step of flow.Key.Hash.
@@ -50,7 +52,7 @@ func step(h, word uint64) uint64 {
 
 // place returns where the table has the flow with an index, or nil.
 func (t *tables) place(index uint32) *uint32 {
-	cell, buckets := t.cell(index)
+	cell, _, buckets := t.cell(index)
 	for _, b := range buckets {
 		for i := range t.buckets[b].Cells {
 			if at := &t.buckets[b].Cells[i]; atomic.LoadUint32(at) == cell {

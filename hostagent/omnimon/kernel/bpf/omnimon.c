@@ -35,7 +35,7 @@ enum {
 	CHOICES = 8,   // buckets that may hold a flow
 	FIRST = 4096,  // buckets that can be a flow's first choice
 	ADDRESSES = 64, // places of map hosts that may hold an address
-	NEAR = 64,      // leases, and cells of addresses, in map control
+	NEAR = 64,      // leases, cells of addresses, and cells of flows in map control
 	NEAR_PAGES = 16, // entries of the directory in map control
 	LOCKS = 4096,
 	MAX_GENERATIONS = 32,
@@ -239,11 +239,13 @@ struct control_block {
 	u64 unused2[6];
 	struct query_set query_sets[2];
 	// What nearly each packet needs is in the same page of memory as the rest of this block: the
-	// leases of the first addresses; the hosts of IPv4 addresses, each in the cell that its hash
-	// selects; and the directory of those cells that the epoch used first. A cell of an address has
-	// the address in its upper half and the host plus one in its lower half, or is 0.
+	// leases of the first addresses; the hosts of IPv4 addresses and the cells of flows, each at the
+	// place that its hash selects, if it was the first there; and the directory of those cells that
+	// the epoch used first. An address has its bytes in the upper half and its host plus one in the
+	// lower half. A free place is 0.
 	struct lease leases[NEAR];
 	u64 sources[NEAR];
+	u32 cells[NEAR];
 	struct near_page near_pages[NEAR_PAGES];
 };
 
@@ -738,6 +740,8 @@ part u32 begin(struct control_block *c, const struct key *k, u64 now, u64 h) {
 	u32 cell = tag_of(h) | index, found = claim(c, k, h, cell);
 	if (found != cell) // another processor added the flow, or no room is left:
 		e->state = RETURNED; // the agent frees index and mapping
+	else
+		__sync_val_compare_and_swap(&c->cells[h & (NEAR - 1)], 0, cell);
 	bpf_map_push_elem(&begun, &n, 0);
 	return found ? found : UNTRACKED;
 }
@@ -747,15 +751,20 @@ inline struct flow_slot *slot_of(u32 cell, u64 epoch) {
 	return bpf_map_lookup_elem(&outgoing, &at);
 }
 
-// found returns the cell of a flow that is in one of its buckets. It returns 0 if there is none, or
-// if another cell of the bucket has the same tag.
-inline u32 found(const struct key *k, u64 now, u64 h, u32 choice) {
+// candidate returns the cell of a bucket that has the tag of a flow. It returns 0 if there is none, or
+// more than one.
+inline u32 candidate(u64 h, u32 choice) {
 	struct bucket *b = bucket_of(h, choice);
 	u64 n;
 	if (!b)
 		return 0; // unreachable
 	u32 cell = hit(b, tag_of(h), &n);
-	if (n != 1)
+	return n == 1 ? cell : 0;
+}
+
+// checked returns a cell if it is that of the flow, or 0.
+inline u32 checked(const struct key *k, u64 now, u32 cell) {
+	if (!cell)
 		return 0;
 	struct flow_entry *e = entry_of(cell);
 	struct flow_slot *s = slot_of(cell, now);
@@ -771,7 +780,7 @@ part u32 find_other(struct control_block *c, const struct key *k, u64 now, u64 h
 	if (!c || !k)
 		return UNTRACKED; // unreachable
 	if (*(volatile u32 *)&c->overflow)
-		cell = found(k, now, h, 1);
+		cell = checked(k, now, candidate(h, 1));
 	if (!cell)
 		cell = claim(c, k, h, 0);
 	return cell ? cell : begin(c, k, now, h);
@@ -781,7 +790,10 @@ part u32 find_other(struct control_block *c, const struct key *k, u64 now, u64 h
 // returns the counter that says why.
 inline u32 find(struct control_block *c, const struct key *k, u64 now) {
 	u64 h = hash(hash_seed, k);
-	u32 cell = found(k, now, h, 0);
+	u32 cell = *(volatile u32 *)&c->cells[h & (NEAR - 1)];
+	if ((cell ^ tag_of(h)) & ~index_mask)
+		cell = candidate(h, 0);
+	cell = checked(k, now, cell);
 	return likely(cell) ? cell : find_other(c, k, now, h);
 }
 
