@@ -152,6 +152,26 @@ func TestCount(t *testing.T) {
 		!strings.Contains(err.Error(), "precision of LOOP is 0.600") || !strings.Contains(err.Error(), "4 false alerts") {
 		t.Errorf("aims: %v", err)
 	}
+	// The two intervals of a fault that grows begin when it is 1.5 times above its threshold.
+	for alertAt, found := range map[int]int{4: 1, 5: 1, 6: 0} {
+		var all []*score.Result
+		for n := range 10 {
+			required, near, alert := "", "", ""
+			switch {
+			case 1 <= n && n < 4:
+				near = "a"
+			case 4 <= n && n < 8:
+				required = "a"
+			}
+			if n == alertAt {
+				alert = "a begins"
+			}
+			all = append(all, epoch(n, alert, required, near))
+		}
+		if f := x.count(all).Kinds["LOOP"]; f.Found != (share{found, 1}) || f.Near.Of != 0 {
+			t.Errorf("alert in epoch %d: found %v, near %v", alertAt, f.Found, f.Near)
+		}
+	}
 }
 
 // TestSkipped: an alert that was active only in an epoch without a result finds a fault that is

@@ -118,7 +118,7 @@ func (t *tally) add(o *tally) {
 
 // instance is a fault of the ground truth, as long as its rows are there.
 type instance struct {
-	began    int // epoch of the run in which its first results are published
+	began    int // epoch of the run in which the first results are published that require an alert, or any
 	required bool
 	found    bool
 	unsure   bool // the plugin published that it can be missing
@@ -179,11 +179,15 @@ func (t *trial) count(results []*score.Result) *tally {
 					continue
 				}
 				recent[at] = e
-				if open[at] == nil {
-					open[at] = &instance{began: e}
+				x := open[at]
+				if x == nil {
+					x = &instance{began: e}
+					open[at] = x
 				}
-				open[at].required = open[at].required || !row.Optional
-				open[at].unsure = open[at].unsure || t.unsure(r, kind, subject)
+				if !row.Optional && !x.required { // its intervals count from here
+					x.began, x.required = e, true
+				}
+				x.unsure = x.unsure || t.unsure(r, kind, subject)
 			}
 		}
 		var after *score.Result

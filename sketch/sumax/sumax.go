@@ -365,11 +365,12 @@ func (s *Sketch[F]) OwnInterval(key []byte, size uint32) (interval uint32, alone
 	return interval, false, true
 }
 
-// Gap returns a gap from least to most of a key of which size packets are known to have passed:
-// two of its buckets have the same gap, and hardly share more than the key. Otherwise ok is
-// false, gap is the longest one of a bucket that may be the key's, and seen is the probability
-// that a bucket would show a gap of a given share of the interval, which packets of other flows
-// may divide; 0 with a gap. The paper does not have this.
+// Gap returns the longest gap between packets of a key, if it lies between least and most. size is
+// the number of the key's packets that are known to have passed. ok means that two of the key's
+// buckets have this gap, so that it is hardly one of another flow. Without ok, gap is the longest
+// one of these buckets between least and most, which other flows can only have shortened. If there
+// is none, gap is 0 and seen is the probability that a gap of a given share of the interval would
+// be among them, although packets of other flows may divide it. The paper does not have this.
 func (s *Sketch[F]) Gap(key []byte, size, least, most uint32, share float64) (gap uint32, seen float64, ok bool) {
 	if !s.cfg.Intervals {
 		return 0, 0, false

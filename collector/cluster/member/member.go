@@ -226,7 +226,8 @@ func (m *Component) Delivered(number uint64) {
 	}
 }
 
-// Settle waits until what moves with the open epoch has moved. A nil member does nothing.
+// Settle waits until the devices, plugins and hosts that change their owner with the open epoch
+// have done so. A nil member does nothing.
 func (m *Component) Settle() {
 	if m != nil {
 		m.moving.Lock()

@@ -14,7 +14,7 @@ import (
 	"github.com/goccy/go-yaml"
 )
 
-// Values are rows to look up.
+// Values are the rows of a page, which expressions of statements look up.
 type Values []Row
 
 // Get returns the value of the row with this structure, memory, task and metric; NaN if there is

@@ -52,8 +52,8 @@ type Configuration struct {
 	// FlowletGap is the longest time between two packets of a flowlet, in queries that read the field
 	// flowlet.
 	FlowletGap time.Duration `yaml:"flowlet-gap" default:"500us" range:"1ns.."`
-	// SinglePath states that all packets of a flow take one path in an epoch. Where the plugin finds
-	// paths by slots, a flow whose flowlets may take several paths has no path without it.
+	// SinglePath states that all packets of a flow take one path in an epoch. Without it, where the
+	// plugin finds paths by slots, it gives no path to a flow whose flowlets may take several.
 	SinglePath bool `yaml:"single-path"`
 	// QueryTuples is the number of tuples that a host keeps for each operator of a query in an epoch.
 	// Further ones are counted, and make the query inexact.
