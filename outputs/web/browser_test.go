@@ -893,6 +893,7 @@ func TestBrowserValues(t *testing.T) {
 		t.Errorf("the epoch is shown as %q, want %s.000", got, at)
 	}
 	b.page("plugin/omnimon?list=/omnimon/flows/flow")
+	b.until("document.body.innerText.includes('2 of 15\u202f608 flows')") // and not the page before
 	// the notice leads to the search for other flows
 	b.do(chromedp.Click(".notice a"), chromedp.WaitVisible(".search"))
 	b.page("epochs")

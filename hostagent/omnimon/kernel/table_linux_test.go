@@ -73,6 +73,65 @@ func TestFullTable(t *testing.T) {
 	}
 }
 
+// TestReturningFlow: a flow that left the table is a new flow when it returns, whether or not
+// another flow has its former entry.
+func TestReturningFlow(t *testing.T) {
+	needBPF(t)
+	s := defaults(0)
+	s.Carrier, s.IdleEpochs = wire.CarrierOption, 1
+	p := newPath(t, Config{}, s)
+	sent := map[uint16]int64{} // packets in the open epoch, by source port
+	send := func(port uint16) {
+		frame := ipFrame(address(0, false), address(1, false), packet.ProtocolUDP, port, 9, 0, 0, nil)
+		run(t, p.tables.egress, frame, tcNext)
+		sent[port]++
+	}
+	seal := func() {
+		e := p.Epoch()
+		p.Advance(e + 1)
+		g, err := p.Seal(e)
+		if err != nil || g == nil {
+			t.Fatalf("epoch %d: %v", e, err)
+		}
+		defer g.Release()
+		r, err := wire.Open(g.Append(nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var row wire.EgressRow
+		for v := new(wire.Values); r.NextEgress(&row); {
+			if err := v.Decode(row.Values); err != nil {
+				t.Fatal(err)
+			}
+			if port := row.Key.SrcPort; v[wire.Packets] != sent[port] {
+				t.Errorf("epoch %d: port %d has %d packets, want %d", e, port, v[wire.Packets], sent[port])
+			}
+			delete(sent, row.Key.SrcPort)
+		}
+		for port, n := range sent {
+			t.Errorf("epoch %d: port %d is not in the report, want %d packets", e, port, n)
+		}
+		clear(sent)
+	}
+	leave := func() {
+		for range 6 {
+			seal()
+		}
+		if p.tables.control.Cells != [len(p.tables.control.Cells)]uint32{} {
+			t.Errorf("cells of flows that left: %v", p.tables.control.Cells)
+		}
+	}
+	send(1)
+	seal()
+	leave()
+	send(1) // alone
+	seal()
+	leave()
+	send(2) // takes the entry
+	send(1)
+	seal()
+}
+
 // TestManyHosts: with 10,000 hosts, whose directory has fewer places than cells, each packet counts
 // for its source host and index, in any epoch, until the epoch has as many pages as are configured.
 func TestManyHosts(t *testing.T) {
