@@ -161,7 +161,7 @@ func deviationByTerms(e *Estimate, g G) float64 {
 		flows, packets = flows+w.Weight, packets+w.Packets*w.Weight
 		n, by := math.Max(w.Weight, w.even), math.Max(math.Round(w.noise), 1)
 		line := func(x float64) float64 { return g(x) - constant - slope*x }
-		probability := math.Pow(w.noise/by, 2)
+		probability := (w.noise / by) * (w.noise / by)
 		terms = append(terms, math.Sqrt(n*(n-1))*line(w.Packets),
 			n*math.Sqrt(probability)*(line(w.Packets+by)-line(w.Packets-by))/2)
 		bias += n * probability * ((g(w.Packets+by)+g(w.Packets-by))/2 - g(w.Packets))

@@ -103,7 +103,7 @@ func (p *Path) grant() {
 		if !ok {
 			continue
 		}
-		atomic.StoreUint32(&t.lease(uint32(n)).MaxLength, uint32(l.MaxLength))
+		atomic.StoreUint32(&t.lease(n).MaxLength, uint32(l.MaxLength))
 		until[n] = uint64(l.Until)
 	}
 	for n := range until {
