@@ -12,8 +12,7 @@ import (
 	"github.com/cilium/ebpf/asm"
 )
 
-// TestFold: a read of a constant becomes its value, with the size and the sign of the read; other
-// reads stay.
+// TestFold: a read of one to eight bytes of a constant becomes their value. All other reads stay.
 func TestFold(t *testing.T) {
 	image := []byte{1, 2, 3, 0x84, 5, 6, 7, 0x88, 9, 10}
 	address := func(of string, to asm.Register, at int64) asm.Instruction {

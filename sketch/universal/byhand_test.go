@@ -78,8 +78,8 @@ func TestDeviationByHand(t *testing.T) {
 	}
 }
 
-// TestComplete: nearly all flows are known from the size on that the slots of both epochs keep, at
-// most from the limit, and from four times the noise.
+// TestComplete: the size from which nearly all flows are known is one above the counts in the slots
+// of both epochs, but not above the limit. It is never below four times the noise.
 func TestComplete(t *testing.T) {
 	slots := func(counts ...uint32) table { return table{{counts}} }
 	for _, c := range []struct {
@@ -204,8 +204,9 @@ func TestFanInsByHand(t *testing.T) {
 	}
 }
 
-// TestCapture: a level contributes to the flows of a size that exceed four times its noise and that
-// its slots keep at least half of the time; the last level without the latter.
+// TestCapture: a level contributes flows of a size if the size exceeds four times the level's
+// noise, and if the level's slots keep such a flow with a probability of at least one half. The
+// last level does not need the second condition.
 func TestCapture(t *testing.T) {
 	empty := [maxWays][]uint32{{0, 0}}
 	e := &Estimate{reading: &Reading{table: table{empty, {{5, 5}}, {{7, 7}}}},
@@ -350,7 +351,8 @@ func TestTotalByHand(t *testing.T) {
 		}
 	}
 	e.levels[2].counted = true
-	// All flows of the deeper strata are known from 6 packets on, those of all strata from 10.
+	// Flows of the deeper strata are all known if they have 6 packets or more; flows of any stratum,
+	// if they have 10 or more.
 	second := (8 + 30.) + 4
 	sum := (4 + 20) + second + 50 + (second - 30) + 4
 	variance := 1000 - 8*8 - 30*30 + 2*1.25*1.25 + 16

@@ -169,7 +169,7 @@ func deviationByTerms(e *Estimate, g G) float64 {
 	}
 	unseen := 0.0
 	for class := 1; class < len(e.captured); class++ {
-		// Of so many flows, none is in the sample with a probability of 0.05.
+		// With a probability of 0.05 the sample has none of log(0.05)/log(1-p) flows.
 		if p := e.captured[class].p; p > 0 && p <= 0.95 {
 			x := sizeOf(uint8(class))
 			unseen = math.Max(unseen, math.Abs(g(x)-constant-slope*x)*math.Log(0.05)/math.Log(1-p)/2)

@@ -213,10 +213,10 @@ func latencyTasks(share float64, seed uint64, memories []int) (rows []suite.Row,
 	return rows, nil
 }
 
-// bare is a structure of latencies for each host, without a cache.
+// bare has the tower of latencies of each host, without the cache that the role puts before it.
 type bare [hosts]*tower.Latency[family.P4]
 
-// newBare returns structures with the latencies of an interval.
+// newBare returns towers that have counted the latencies of an interval.
 func newBare(b *testbed, memory int, bits []int) (x bare, err error) {
 	for h := range x {
 		if x[h], err = tower.NewLatency[family.P4](tower.Config{Memory: memory, Bits: bits}); err != nil {

@@ -81,7 +81,7 @@ type snapshot struct {
 	saved
 	Plans  uint64 // the newest plan's ID
 	Alerts alert.List
-	// Uses and QueueUses state which query each unit of the switches serves, as their entries do.
+	// Uses has the query of each unit of the switches' ingress, QueueUses those of their egress.
 	Uses, QueueUses []use
 	history
 }

@@ -238,11 +238,11 @@ struct control_block {
 	u64 shared; // highest bit: the half of map shared; other bits: mappings taken
 	u64 unused2[6];
 	struct query_set query_sets[2];
-	// What nearly each packet needs is in the same page of memory as the rest of this block: the
-	// leases of the first addresses; the hosts of IPv4 addresses and the cells of flows, each at the
-	// place that its hash selects, if it was the first there; and the directory of those cells that
-	// the epoch used first. An address has its bytes in the upper half and its host plus one in the
-	// lower half. A free place is 0.
+	// Nearly each packet needs these, so they share a page of memory with the rest of this block.
+	// leases has the first NEAR leases. sources has hosts of IPv4 addresses: the address in the upper
+	// half, the host plus one in the lower half. cells has cells of flows. In both, a hash selects the
+	// place; whoever comes first has it, and 0 is a free one. near_pages has those entries of the
+	// directory that the epoch used first.
 	struct lease leases[NEAR];
 	u64 sources[NEAR];
 	u32 cells[NEAR];
